@@ -21,13 +21,10 @@ from math import prod
 from typing import ClassVar, Final
 
 from ansor.dtypes import dtype_info
-from ansor.schedule.access import LAYOUT_FREE_ATTR
 from ansor.schedule.layout_reading import reading_axes
 from ansor.schedule.state import State
 from ansor.schedule.steps import FollowLayoutStep, StoreConvertedStep
-from ansor.task.task import LayoutRewriteOption
 from ansor.te.expr import int_value
-from ansor.te.tensor import ComputeOp
 from sketches.conversions import is_widened
 from sketches.gpu_memory import shared_place
 from sketches.relations import is_computed, is_tiled, needs_tiling
@@ -97,16 +94,13 @@ class AddPackedRead:
             return False
         if shared_place(state, reader) is None:
             return False
-        stage = state.stages[reader]
-        assert isinstance(stage.op, ComputeOp)
-        rewrites = context.layout_rewrite_option is not LayoutRewriteOption.NO_REWRITE
-        declared = [t.op for t in stage.op.attrs.get(LAYOUT_FREE_ATTR, ())] if rewrites else []
-        if any(op in state.stages[stage_id].handles for op in declared):
+        op = state.stages[reader].compute
+        if not context.free_layouts(op).isdisjoint(state.stages[stage_id].handles):
             return False
         found = reading_axes(state, stage_id, reader)
         if isinstance(found, str):
             return False
-        return any(int_value(axis.extent) != 1 and axis.name not in found for axis in stage.op.axis)
+        return any(int_value(axis.extent) != 1 and axis.name not in found for axis in op.axis)
 
 
 def _is_panel(state: State, stage_id: int, reader: int, room: int) -> bool:

@@ -14,11 +14,13 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.plugins import blaming, brief, check_plugin, items_of
+from ansor.schedule.access import LAYOUT_FREE_ATTR
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
+from ansor.te.tensor import ComputeOp, Operation
 from sketches.params import SketchParams
 
 
@@ -74,6 +76,12 @@ class SketchContext:
             else params.cpu_multi_level_tiling_structure
         )
         return structure.upper()
+
+    def free_layouts(self, op: Operation) -> frozenset[Operation]:
+        """Inputs that `op` reads in whatever order suits it, as the task rewrites their layouts."""
+        rewrites = self.layout_rewrite_option is not LayoutRewriteOption.NO_REWRITE
+        declared = op.attrs.get(LAYOUT_FREE_ATTR, ()) if rewrites and isinstance(op, ComputeOp) else ()
+        return frozenset(tensor.op for tensor in declared)
 
 
 Successor = tuple[State, int]

@@ -336,10 +336,16 @@ def space_of(n: int, m: int, **params: int) -> ProgramSpace:
 
 
 def window_programs(
-    name: str, *args: int, hardware: ansor.HardwareParams = HARDWARE, **params: int
+    name: str,
+    *args: int,
+    hardware: ansor.HardwareParams = HARDWARE,
+    option: ansor.LayoutRewriteOption = ansor.LayoutRewriteOption.NO_REWRITE,
+    **params: int,
 ) -> list[State]:
     tensors = get_workload(name).tensors(*args)
-    task = ansor.SearchTask(compute_dag=tensors, target=ZEN4, hardware_params=hardware)
+    task = ansor.SearchTask(
+        compute_dag=tensors, target=ZEN4, hardware_params=hardware, layout_rewrite_option=option
+    )
     return programs(ProgramSpace.of(task, params))
 
 
@@ -460,8 +466,34 @@ def reducing(state: State) -> int:
 def test_products_long_rows_and_windows_that_overlap_much_do_not_ask() -> None:
     assert not any(map(asks, window_programs("conv2d", 64, 56, 56, 64, 64, 3, 1, 1)))
     assert not any(map(asks, window_programs("norm", 1, 8192, 4096)))
-    assert not any(map(asks, window_programs("matmul", 1, 4096, 4096)))
     assert not any(map(asks, window_programs("max_pool2d", 64, 112, 112, 64, 3, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("matmul", (64, 4096, 1024)), ("matmul", (1, 4096, 4096)), ("batch_matmul", (4, 512, 512, 512))],
+)
+def test_products_ask_for_rows_of_what_they_read_where_it_lies(name: str, args: tuple[int, ...]) -> None:
+    found = window_programs(name, *args)
+    packed = 0
+    for state in found:
+        stage = reducing(state)
+        read = {tensor.name for tensor in inputs_read(state, stage)}
+        expected = [["PF", stage, 8192]] if "B" in read else []  # else packed, by a stage of its own
+        packed += not expected
+        assert [step.to_json() for step in state.steps if step.code == "PF"] == expected
+        check_replay(state)
+    assert packed < len(found)
+    assert bool(packed) == (args[0] > 1)  # a single row uses nothing twice
+    assert any("prefetch B" in str(lower(state)) for state in found)
+
+
+def test_products_do_not_ask_for_rows_of_small_or_short_matrices_nor_of_constants() -> None:
+    assert not any(map(asks, window_programs("matmul", 512, 512, 512)))
+    assert not any(map(asks, window_programs("batch_matmul", 64, 256, 256, 64)))
+    assert not any(map(asks, window_programs("matmul", 64, 4096, 1024, cpu_prefetch=0)))
+    rewritten = ansor.LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
+    assert not any(map(asks, window_programs("matmul", 64, 4096, 1024, option=rewritten)))
 
 
 @pytest.mark.parametrize(

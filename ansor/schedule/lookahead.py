@@ -15,11 +15,10 @@ from typing import Final
 from ansor.alignment import LINE
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, For, LoopKind, Prefetch, Stmt
-from ansor.ir.rewriting import reads_memory
+from ansor.ir.prefetches import same_place
 from ansor.schedule.affine import Affine, Interval, UnknownBoundError, evaluate
 from ansor.schedule.extents import Extent
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var, distinct_nodes, substitute
-from ansor.te.structure import same_structure
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var, substitute
 
 Ranging = Mapping[Var, Extent]
 """Loops that range, by their variables, with their extents."""
@@ -69,21 +68,6 @@ class Box:
         return stmt
 
 
-def loads_of(values: Iterable[Expr], buffers: frozenset[Buffer]) -> list[Load]:
-    """The loads from some buffers in values, of different elements, but for those whose place is loaded."""
-    found: list[Load] = []
-    for node in (node for value in values for node in distinct_nodes(value)):
-        if not isinstance(node, Load) or node.buffer not in buffers or any(map(reads_memory, node.indices)):
-            continue
-        if not any(one.buffer is node.buffer and _same(one.indices, node.indices) for one in found):
-            found.append(node)
-    return found
-
-
-def _same(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    return all(same_structure(x, y) for x, y in zip(a, b, strict=True))
-
-
 def boxes(loads: Iterable[Load], ranging: Ranging) -> list[Box] | None:
     """What loads read while loops range, a box each; None where an index is no interval of known width."""
     variables = {var: Interval.full(extent) for var, extent in ranging.items()}
@@ -93,6 +77,12 @@ def boxes(loads: Iterable[Load], ranging: Ranging) -> list[Box] | None:
         return None
     known = all(isinstance(interval.width, int) for box in found for interval in box.intervals)
     return found if known else None
+
+
+def exceeds(loads: Iterable[Load], ranging: Ranging, room: int) -> bool:
+    """Whether what loads read while loops range is known, and more bytes than that."""
+    read = boxes(loads, ranging)
+    return read is not None and sum(box.bytes for box in read) > room
 
 
 def read_ahead(
@@ -140,6 +130,6 @@ def _next_iteration(loads: Iterable[Load], by: Var) -> list[Load]:
     found: list[Load] = []
     for load in loads:
         indices = tuple(substitute(index, {by: ahead}) for index in load.indices)
-        if not _same(indices, load.indices):
+        if not same_place(indices, load.indices):
             found.append(Load(load.buffer, indices, load.dtype))
     return found

@@ -27,7 +27,7 @@ from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.short_rows import join_short_rows
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
-from ansor.ir.prefetches import may_bring
+from ansor.ir.prefetches import loads_of, may_bring
 from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
 from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds, loops_outwards
@@ -35,7 +35,7 @@ from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
-from ansor.schedule.lookahead import boxes, loads_of, read_ahead
+from ansor.schedule.lookahead import boxes, exceeds, read_ahead
 from ansor.schedule.points import ZERO, Point, Points
 from ansor.schedule.stages import (
     Annotation,
@@ -129,7 +129,8 @@ def lower(
     else:
         limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
         lowering = _Lowering(bounds, tensors, limits, kernels, shuffles)
-        nest = (polish_kernels if kernels else polish)(lowering.run(name), limits)
+        nest = lowering.run(name)
+        nest = polish_kernels(nest, limits) if kernels else polish(nest, limits, lowering.distances)
     return replace(nest, streamed=lowering.streamed(nest))
 
 
@@ -160,6 +161,8 @@ class _Lowering:
         self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)
         self.allocated: dict[tuple[int, int] | None, list[Buffer]] = {}
         """What is in `scratch`, by the place where it is allocated; None is around everything."""
+        self.distances: dict[Buffer, int] = {}
+        """How many bytes ahead reductions ask for rows of an input, where they do so on the way."""
         for (stage_id, _), buffer in self.scratch.items():
             self.allocated.setdefault(self._home(stage_id), []).append(buffer)
 
@@ -390,31 +393,42 @@ class _Lowering:
         """What asks, beside the store of these values, for the inputs that they read an iteration ahead."""
         loops = self.state.stages[stage_id].iterators
         lanes = [p for p, loop in enumerate(loops) if loop.annotation is Annotation.VECTORIZE]
-        loads, near = self._loads_ahead(stage_id, values, min(lanes, default=len(loops)))
-        places = [(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in loads]
+        loads = self._input_loads(stage_id, values)
+        ahead, near = self._loads_ahead(stage_id, loads, min(lanes, default=len(loops)))
+        places = [(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in ahead]
         return [Prefetch(buffer, indices, near) for buffer, indices in places]
 
     def _prefetch_boxes(self, stage_id: int, sources: Sequence[Expr], point: Point, first: int) -> list[Stmt]:
-        """The same before the loops from `first` on of a reduction of sources, for all that they read."""
-        if self.state.stages[stage_id].prefetch is None:
-            return []
-        values = [self._value(source, point) for source in sources]
-        loads, near = self._loads_ahead(stage_id, values, first)
-        inside = self._variables(self._own_places(stage_id)[first:])
-        return [box.lines(self.points.form, near) for box in boxes(loads, dict(inside)) or ()]
+        """The same before the loops from `first` on of a reduction of sources, for all that they read.
 
-    def _loads_ahead(self, stage_id: int, values: Sequence[Expr], first: int) -> tuple[list[Load], bool]:
-        """What values read of inputs in the next iteration of the loop that a stage looks ahead along.
+        Where that is more than there is room for, the reduction asks on the way (`distances`).
+        """
+        room = self.state.stages[stage_id].prefetch
+        if room is None:
+            return []
+        loads = self._input_loads(stage_id, [self._value(source, point) for source in sources])
+        inside = dict(self._variables(self._own_places(stage_id)[first:]))
+        if room and exceeds(loads, inside, room):
+            self.distances.update({load.buffer: room for load in loads})
+            return []
+        ahead, near = self._loads_ahead(stage_id, loads, first)
+        return [box.lines(self.points.form, near) for box in boxes(ahead, inside) or ()]
+
+    def _input_loads(self, stage_id: int, values: Sequence[Expr]) -> list[Load]:
+        """What values read of inputs, if the stage is to ask for that ahead."""
+        if self.state.stages[stage_id].prefetch is None or self.kernels:
+            return []
+        placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
+        inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
+        return loads_of(values, inputs)
+
+    def _loads_ahead(self, stage_id: int, loads: Sequence[Load], first: int) -> tuple[list[Load], bool]:
+        """What loads read in the next iteration of the loop that a stage looks ahead along.
 
         The stage's loops from `first` on are inside of where it asks. Also, whether all that is read in that
         iteration has room in the first cache.
         """
-        room = self.state.stages[stage_id].prefetch
-        if room is None or self.kernels:
-            return [], False
-        placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
-        inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
-        loads = loads_of(values, frozenset(inputs))
+        room = self.state.stages[stage_id].prefetch or 0
         own, around = self._own_places(stage_id), loops_outwards(self.state, stage_id)
         inside = first if room else 0
         outwards = self._variables([*own[:inside][::-1], *around])

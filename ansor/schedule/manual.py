@@ -466,7 +466,9 @@ class StageHandle:
         ----------
         room
             How much may be asked for [bytes]: the loop is the outermost one around, the stage's own included,
-            whose iterations read no more. With 0 it is the innermost loop that the stage is computed at.
+            whose iterations read no more. With 0 it is the innermost loop that the stage is computed at. A
+            reduction that reads more by itself, with its tile in registers, asks in each step for rows that
+            it reads so many bytes later.
         """
         self.schedule.apply(PrefetchStep(self.stage_id, room))
 

@@ -6,7 +6,8 @@ Asked for while the row before it is computed, the row is in the second cache by
 Windows of several rows are short pieces of memory, which processors do not foresee by themselves.
 
 Which loop's next iteration is asked for depends on what an iteration reads: little of it comes too late, more
-than the second cache holds is gone again. So a step says how much room there is, and the loop follows.
+than the second cache holds is gone again. So a step says how much room there is, and the loop follows. A
+product reads all of its matrices; it asks on the way, for rows that are as far ahead as there is room.
 
 What a program computes does not depend on it. Not in TVM's records; TVM's `te` had a primitive of this name,
 which asks for a tensor at a loop so many iterations ahead.
@@ -33,7 +34,8 @@ class PrefetchStep(Step):
     """Ask for what a stage reads of the graph's inputs, an iteration of a loop ahead.
 
     The loop is the outermost one around, the stage's own included, whose iterations read at most `room` bytes
-    of inputs; for 0 it is the innermost one that the stage is computed at. Records leave out a 0.
+    of inputs; for 0 it is the innermost one that the stage is computed at. A reduction that reads more by
+    itself asks for what it reads `room` bytes later (`ansor.ir.passes.rows_ahead`). Records leave out a 0.
     """
 
     code: ClassVar[str] = "PF"
