@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ansor.errors import DefinitionError
 from ansor.schedule.dag import ComputeDAG
+from ansor.schedule.prefetch_steps import AskingStep
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import (
@@ -28,7 +29,6 @@ from ansor.schedule.steps import (
     AnnotationStep,
     FuseStep,
     PragmaStep,
-    PrefetchStep,
     SplitStep,
     Step,
     StreamingStoresStep,
@@ -78,7 +78,7 @@ class Sites:
     unrolls: tuple[UnrollSite, ...] = ()
     vectors: tuple[VectorSite, ...] = ()
     streams: tuple[int, ...] = ()
-    prefetches: tuple[PrefetchStep, ...] = ()
+    prefetches: tuple[AskingStep, ...] = ()
     leads: tuple[LeadSite, ...] = ()
     pads: tuple[PadSite, ...] = ()
     unroll_values: tuple[int, ...] = CPU_UNROLL_CANDIDATES
@@ -86,7 +86,7 @@ class Sites:
 
     @classmethod
     def of_cpu(
-        cls, state: State, streams: tuple[int, ...] = (), prefetches: tuple[PrefetchStep, ...] = ()
+        cls, state: State, streams: tuple[int, ...] = (), prefetches: tuple[AskingStep, ...] = ()
     ) -> Sites:
         """Any loop that allows it."""
         return cls(parallel_sites(state), unroll_sites(state), vector_sites(state), streams, prefetches)

@@ -20,9 +20,9 @@ from typing import Final
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.skipping import needed_parts
 from ansor.schedule.state import State
+from ansor.te.sizes import elements_of
 from ansor.te.tensor import ComputeOp
 from sketches.conversions import is_widened
-from sketches.memory import elements_of
 from sketches.recompute import is_costly, uses_per_element
 from sketches.relations import has_reduce_iterator, is_computed, is_converted
 from sketches.rule import SketchContext, Successor, Verdict

@@ -136,7 +136,7 @@ class SketchParams:
         1 lets the stores of outputs pass the caches by, where a program moves more than they hold.
     cpu_prefetch
         1 lets stages that pass over a row of an input after others ask memory for the next row, windows of an
-        input that no cache holds for the next rows, and products for rows of a matrix that they do not pack.
+        input that no cache holds for the next rows, and reductions with reuse for what they read next.
     cpu_fuse_all_vectors
         1 lets all innermost loops of a stage that may be vectorised be fused; 0 leaves one of several out, as
         TVM does.

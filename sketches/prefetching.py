@@ -1,4 +1,4 @@
-"""Which stages ask memory for the inputs of a loop's next iteration.
+"""Which stages ask memory for inputs before they read them.
 
 A row that several stages of one loop pass over comes from memory in the first pass alone. In a softmax its
 maximum waits for memory, then memory waits for its exponentials. So a later pass asks for the next row
@@ -13,11 +13,10 @@ more than all caches hold, and is read a few times only. Pooling by our own prog
 with a last cache of 32 MiB: 0.66 to 0.95 of the time for inputs of 49 to 128 MiB, 1.07 to 1.6 for 3 to
 12 MiB. Norms gained nothing.
 
-A product that reads a matrix where it lies takes a piece of each row, and rows are as far apart as the matrix
-is wide. So its reduction asks for rows ahead (`ansor.ir.passes.rows_ahead`), where the matrix is more than
-the second cache holds and long: batches of 4 products of 512 take 0.98 of the time, a product of 64 rows with
-1024 columns after 4096 terms 0.87, of one row with 4096 columns 0.99. Packed copies, and constants in the
-order in which they are read, need none of it.
+A reduction with reuse asks in each step for what it reads next of inputs that the second cache does not hold
+(`ansor.ir.passes.read_ahead`), unless they are constants in the order in which they are read: batches of 4
+products of 512 take 0.98 of the time, a product of 64 rows with 1024 columns after 4096 terms 0.87, 1x1
+convolutions of 16 images with few channels of output 0.97; most others take what they took.
 
 It is no choice of the search: it costs an instruction a line.
 
@@ -32,13 +31,11 @@ from typing import Final
 import numpy as np
 
 from ansor.schedule.bounds import enclosing_loops
-from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.lookahead import NEAR
-from ansor.schedule.prefetch_steps import PrefetchStep, inputs_read
+from ansor.schedule.prefetch_steps import AskingStep, PrefetchStep, ReadAheadStep, inputs_read
 from ansor.schedule.state import State
-from ansor.te.expr import free_vars, int_value
-from ansor.te.tensor import PlaceholderOp
-from sketches.memory import bytes_of, elements_of
+from ansor.te.expr import int_value
+from ansor.te.sizes import bytes_of, elements_of
 from sketches.relations import is_computed, needs_tiling
 from sketches.rule import SketchContext
 from sketches.windows import runs_along_memory
@@ -49,14 +46,10 @@ MOST_USES: Final = 4
 """How often the elements of an input are read by windows that overlap, on average, at most."""
 SHARE: Final = 4
 """What is asked for ahead is at most the second cache by this: what is in use and results lie there, too."""
-DISTANCE: Final = 8192
-"""How far ahead a product asks for rows [bytes of its tile]: 32 rows of 256. 4 and 16 KiB do as well."""
-LEAST_ROWS: Final = 256
-"""Rows of a matrix that are worth it: of fewer, many asked for lie behind the last; of 64 it took 1.01."""
 
 
-def prefetch_sites(context: SketchContext, state: State) -> tuple[PrefetchStep, ...]:
-    """Let stages ask ahead that pass over inputs after others of the same iteration, or read windows."""
+def prefetch_sites(context: SketchContext, state: State) -> tuple[AskingStep, ...]:
+    """Let stages ask ahead that pass over inputs after others, read windows, or reuse what they read."""
     if not context.params.cpu_prefetch:
         return ()
     first, second, last = context.hardware.cache_bytes
@@ -69,10 +62,10 @@ def prefetch_sites(context: SketchContext, state: State) -> tuple[PrefetchStep, 
     windows = [
         PrefetchStep(stage, second // SHARE) for stage in computed if _reads_windows(state, stage, last)
     ]
-    panels = [
-        PrefetchStep(stage, DISTANCE) for stage in computed if _walks_over_rows(context, state, stage, second)
+    large = [
+        ReadAheadStep(stage, second) for stage in computed if _reuses_much(context, state, stage, second)
     ]
-    return (*again, *windows, *panels)
+    return (*again, *windows, *large)
 
 
 def _passes_again(state: State, stage: int, computed: list[int], least: int) -> bool:
@@ -110,23 +103,9 @@ def _reads_windows(state: State, stage: int, least: int) -> bool:
     return any(results * terms <= MOST_USES * elements_of(tensor) for tensor in large)
 
 
-def _walks_over_rows(context: SketchContext, state: State, stage: int, least: int) -> bool:
-    """Whether the stage is a product that takes pieces of many rows of an input of more bytes than that.
-
-    Each index is one of results or of terms: those of a window are of both.
-    """
-    op = state.stages[stage].compute
+def _reuses_much(context: SketchContext, state: State, stage: int, least: int) -> bool:
+    """Whether the stage reduces and reuses what it reads, of inputs of more bytes than that."""
     if state.stages[stage].combiner is None or not needs_tiling(state, stage):
         return False
-    free = context.free_layouts(op)
-    for read in effective_reads(op, inlined_operations(state)):
-        source = read.tensor.op
-        if not isinstance(source, PlaceholderOp) or bytes_of(read.tensor) <= least or source in free:
-            continue
-        along = [free_vars(index) for index in read.indices]
-        terms = [axis for axis in op.reduce_axis if any(axis in used for used in along[:-1])]
-        rows = prod(int_value(axis.extent) or 0 for axis in terms)
-        mixed = any(not used.isdisjoint(op.axis) and not used.isdisjoint(op.reduce_axis) for used in along)
-        if rows >= LEAST_ROWS and not mixed and not along[-1].isdisjoint(op.axis):
-            return True
-    return False
+    free = context.free_layouts(state.stages[stage].compute)
+    return any(bytes_of(x) > least and x.op not in free for x in inputs_read(state, stage))

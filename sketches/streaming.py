@@ -18,7 +18,7 @@ from typing import Final
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.schedule.store_steps import why_not_streaming
-from sketches.memory import bytes_of
+from ansor.te.sizes import bytes_of
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 

@@ -17,6 +17,7 @@ from ansor.schedule.steps import (
     FollowLayoutStep,
     PadStep,
     PrefetchStep,
+    ReadAheadStep,
     RewriteLayoutStep,
     SetScopeStep,
     SplitStep,
@@ -142,6 +143,10 @@ def streaming_stores(_: Chooser, state: State, stage: int) -> State:
 
 def prefetch(c: Chooser, state: State, stage: int) -> State:
     return state.apply(PrefetchStep(stage, c.one_of((0, 64, 1024, 1 << 16))))
+
+
+def read_ahead(c: Chooser, state: State, stage: int) -> State:
+    return state.apply(ReadAheadStep(stage, c.one_of((0, 1024))))
 
 
 def store_converted(_: Chooser, state: State, stage: int) -> State:
@@ -300,5 +305,5 @@ MOVES: tuple[Move, ...] = (
     *(compute_at, compute_at, compute_inline, compute_root, set_scope, storage_align),
     *(follow_split, follow_fused_split, cache_write, cache_read, rfactor, rfactor_fused),
     *(tile, tile, tile_with_cache, rewrite_layout, follow_layout, pad, streaming_stores),
-    *(store_converted, prefetch),
+    *(store_converted, prefetch, read_ahead),
 )

@@ -79,12 +79,6 @@ def boxes(loads: Iterable[Load], ranging: Ranging) -> list[Box] | None:
     return found if known else None
 
 
-def exceeds(loads: Iterable[Load], ranging: Ranging, room: int) -> bool:
-    """Whether what loads read while loops range is known, and more bytes than that."""
-    read = boxes(loads, ranging)
-    return read is not None and sum(box.bytes for box in read) > room
-
-
 def read_ahead(
     loads: Sequence[Load], outwards: Sequence[tuple[Var, Extent]], ranging: Ranging, room: int
 ) -> tuple[list[Load], bool]:

@@ -35,8 +35,9 @@ from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
-from ansor.schedule.lookahead import boxes, exceeds, read_ahead
+from ansor.schedule.lookahead import boxes, read_ahead
 from ansor.schedule.points import ZERO, Point, Points
+from ansor.schedule.prefetch_steps import inputs_read
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
@@ -61,6 +62,7 @@ from ansor.te.expr import (
     rewrite,
     substitute,
 )
+from ansor.te.sizes import bytes_of
 from ansor.te.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ def lower(
         limits = replace(limits or (THREAD_LIMITS if kernels else RegisterLimits()), per_thread=kernels)
         lowering = _Lowering(bounds, tensors, limits, kernels, shuffles)
         nest = lowering.run(name)
-        nest = polish_kernels(nest, limits) if kernels else polish(nest, limits, lowering.distances)
+        nest = polish_kernels(nest, limits) if kernels else polish(nest, limits, lowering.asked_for())
     return replace(nest, streamed=lowering.streamed(nest))
 
 
@@ -161,8 +163,6 @@ class _Lowering:
         self.scratch = make_scratch(self.bounds, self.params, kernels=self.kernels)
         self.allocated: dict[tuple[int, int] | None, list[Buffer]] = {}
         """What is in `scratch`, by the place where it is allocated; None is around everything."""
-        self.distances: dict[Buffer, int] = {}
-        """How many bytes ahead reductions ask for rows of an input, where they do so on the way."""
         for (stage_id, _), buffer in self.scratch.items():
             self.allocated.setdefault(self._home(stage_id), []).append(buffer)
 
@@ -219,6 +219,16 @@ class _Lowering:
         streamed = {buffer for (stage_id, _), buffer in results if self.state.stages[stage_id].streaming}
         streamed -= accesses_of(nest.body).reads.keys() if streamed else set()
         return tuple(p for p, buffer in enumerate(nest.params) if buffer in streamed)
+
+    def asked_for(self) -> set[Buffer]:
+        """The inputs that reductions ask for ahead."""
+        return {
+            self.params.results[self.state.stage_id(tensor), tensor.value_index]
+            for stage_id, stage in enumerate(self.state.stages)
+            if stage.read_ahead is not None
+            for tensor in inputs_read(self.state, stage_id)
+            if bytes_of(tensor) > stage.read_ahead
+        }
 
     def _allocate(self, body: Stmt, place: tuple[int, int] | None) -> Stmt:
         """`body` with the scratch that is allocated at `place`."""
@@ -393,42 +403,31 @@ class _Lowering:
         """What asks, beside the store of these values, for the inputs that they read an iteration ahead."""
         loops = self.state.stages[stage_id].iterators
         lanes = [p for p, loop in enumerate(loops) if loop.annotation is Annotation.VECTORIZE]
-        loads = self._input_loads(stage_id, values)
-        ahead, near = self._loads_ahead(stage_id, loads, min(lanes, default=len(loops)))
-        places = [(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in ahead]
+        loads, near = self._loads_ahead(stage_id, values, min(lanes, default=len(loops)))
+        places = [(load.buffer, tuple(simplify(i, self.known) for i in load.indices)) for load in loads]
         return [Prefetch(buffer, indices, near) for buffer, indices in places]
 
     def _prefetch_boxes(self, stage_id: int, sources: Sequence[Expr], point: Point, first: int) -> list[Stmt]:
-        """The same before the loops from `first` on of a reduction of sources, for all that they read.
-
-        Where that is more than there is room for, the reduction asks on the way (`distances`).
-        """
-        room = self.state.stages[stage_id].prefetch
-        if room is None:
+        """The same before the loops from `first` on of a reduction of sources, for all that they read."""
+        if self.state.stages[stage_id].prefetch is None:
             return []
-        loads = self._input_loads(stage_id, [self._value(source, point) for source in sources])
-        inside = dict(self._variables(self._own_places(stage_id)[first:]))
-        if room and exceeds(loads, inside, room):
-            self.distances.update({load.buffer: room for load in loads})
-            return []
-        ahead, near = self._loads_ahead(stage_id, loads, first)
-        return [box.lines(self.points.form, near) for box in boxes(ahead, inside) or ()]
+        values = [self._value(source, point) for source in sources]
+        loads, near = self._loads_ahead(stage_id, values, first)
+        inside = self._variables(self._own_places(stage_id)[first:])
+        return [box.lines(self.points.form, near) for box in boxes(loads, dict(inside)) or ()]
 
-    def _input_loads(self, stage_id: int, values: Sequence[Expr]) -> list[Load]:
-        """What values read of inputs, if the stage is to ask for that ahead."""
-        if self.state.stages[stage_id].prefetch is None or self.kernels:
-            return []
-        placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
-        inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
-        return loads_of(values, inputs)
-
-    def _loads_ahead(self, stage_id: int, loads: Sequence[Load], first: int) -> tuple[list[Load], bool]:
-        """What loads read in the next iteration of the loop that a stage looks ahead along.
+    def _loads_ahead(self, stage_id: int, values: Sequence[Expr], first: int) -> tuple[list[Load], bool]:
+        """What values read of inputs in the next iteration of the loop that a stage looks ahead along.
 
         The stage's loops from `first` on are inside of where it asks. Also, whether all that is read in that
         iteration has room in the first cache.
         """
-        room = self.state.stages[stage_id].prefetch or 0
+        room = self.state.stages[stage_id].prefetch
+        if room is None or self.kernels:
+            return [], False
+        placeholders = (i for i, stage in enumerate(self.state.stages) if stage.is_placeholder)
+        inputs = {self.params.results[i, 0] for i in placeholders if (i, 0) in self.params.results}
+        loads = loads_of(values, frozenset(inputs))
         own, around = self._own_places(stage_id), loops_outwards(self.state, stage_id)
         inside = first if room else 0
         outwards = self._variables([*own[:inside][::-1], *around])

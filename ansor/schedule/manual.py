@@ -33,6 +33,7 @@ from ansor.schedule.steps import (
     PadStep,
     PragmaStep,
     PrefetchStep,
+    ReadAheadStep,
     ReorderStep,
     RewriteLayoutStep,
     RfactorStep,
@@ -466,11 +467,23 @@ class StageHandle:
         ----------
         room
             How much may be asked for [bytes]: the loop is the outermost one around, the stage's own included,
-            whose iterations read no more. With 0 it is the innermost loop that the stage is computed at. A
-            reduction that reads more by itself, with its tile in registers, asks in each step for rows that
-            it reads so many bytes later.
+            whose iterations read no more. With 0 it is the innermost loop that the stage is computed at.
         """
         self.schedule.apply(PrefetchStep(self.stage_id, room))
+
+    def read_ahead(self, least: int = 0) -> None:
+        """
+        Ask memory, in each step of this reduction, for what it will read next of inputs.
+
+        That is rows of panels further on, and the tile of the next iteration of the loop around, where
+        accumulators are in registers (`ansor.ir.passes.read_ahead`).
+
+        Parameters
+        ----------
+        least
+            Of inputs of more bytes than that; smaller ones are in the caches after they were read once.
+        """
+        self.schedule.apply(ReadAheadStep(self.stage_id, least))
 
     def streaming_stores(self) -> None:
         """Let this output's vector stores pass the caches by; for results much larger than the caches."""

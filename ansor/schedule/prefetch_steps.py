@@ -1,4 +1,4 @@
-"""The step that asks memory for inputs an iteration of a loop before they are read.
+"""The steps that ask memory for inputs before they are read.
 
 A row that is passed over several times, as softmax passes over its maximum, its exponentials and their sum,
 comes from memory in the first pass; the processor waits there, and memory waits while it computes the rest.
@@ -6,8 +6,10 @@ Asked for while the row before it is computed, the row is in the second cache by
 Windows of several rows are short pieces of memory, which processors do not foresee by themselves.
 
 Which loop's next iteration is asked for depends on what an iteration reads: little of it comes too late, more
-than the second cache holds is gone again. So a step says how much room there is, and the loop follows. A
-product reads all of its matrices; it asks on the way, for rows that are as far ahead as there is room.
+than the second cache holds is gone again. So a step says how much room there is, and the loop follows.
+
+A product reads more than that in each iteration of any loop, and has arithmetic to hide it behind: it asks on
+the way, a line or two in each step of its reduction (`ReadAheadStep`).
 
 What a program computes does not depend on it. Not in TVM's records; TVM's `te` had a primitive of this name,
 which asks for a tensor at a loop so many iterations ahead.
@@ -34,8 +36,7 @@ class PrefetchStep(Step):
     """Ask for what a stage reads of the graph's inputs, an iteration of a loop ahead.
 
     The loop is the outermost one around, the stage's own included, whose iterations read at most `room` bytes
-    of inputs; for 0 it is the innermost one that the stage is computed at. A reduction that reads more by
-    itself asks for what it reads `room` bytes later (`ansor.ir.passes.rows_ahead`). Records leave out a 0.
+    of inputs; for 0 it is the innermost one that the stage is computed at. Records leave out a 0.
     """
 
     code: ClassVar[str] = "PF"
@@ -62,6 +63,30 @@ class PrefetchStep(Step):
         return cls(*given)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadAheadStep(Step):
+    """Ask, in each step of a reduction, for what it reads next of inputs of more than `least` bytes.
+
+    That is done where accumulators are in registers (`ansor.ir.passes.read_ahead`).
+    """
+
+    code: ClassVar[str] = "RA"
+    in_reference: ClassVar[bool] = False
+    stage: int
+    least: int
+
+    def apply(self, state: State) -> State:
+        stage = stage_at(state, self.stage, "read_ahead")
+        reason = why_not_read_ahead(state, self.stage, self.least)
+        if reason:
+            raise refuse(stage, f"read_ahead of stage {stage.name!r}: {reason}")
+        return state.with_stage(self.stage, replace(stage, read_ahead=self.least))
+
+
+AskingStep = PrefetchStep | ReadAheadStep
+"""What lets a stage ask memory for inputs ahead."""
+
+
 def why_not_prefetch(state: State, stage_id: int, room: int = 0) -> str:
     """Say why a computed stage cannot ask for its inputs ahead; empty if it can."""
     stage = state.stages[stage_id]
@@ -74,9 +99,19 @@ def why_not_prefetch(state: State, stage_id: int, room: int = 0) -> str:
             "there is no loop around it, whose next iteration would be asked for; compute_at it, or say "
             "how many bytes may be asked for, along loops of its own"
         )
-    if not inputs_read(state, stage_id):
-        return "it reads no input of the graph"
-    return ""
+    return "" if inputs_read(state, stage_id) else "it reads no input of the graph"
+
+
+def why_not_read_ahead(state: State, stage_id: int, least: int = 0) -> str:
+    """Say why a computed stage cannot ask for its inputs on the way; empty if it can."""
+    stage = state.stages[stage_id]
+    if least < 0:
+        return f"the least size of an input is a number of bytes, found {least}"
+    if stage.compute_at is ComputeAt.INLINED:
+        return "it is inlined and has no loops"
+    if stage.combiner is None:
+        return "it is no reduction; prefetch asks for what other stages read"
+    return "" if inputs_read(state, stage_id) else "it reads no input of the graph"
 
 
 def inputs_read(state: State, stage_id: int) -> frozenset[Tensor]:

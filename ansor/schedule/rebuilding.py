@@ -124,6 +124,8 @@ def _settings(stage: Stage) -> str:
         return "it has streaming_stores"
     if stage.prefetch is not None:
         return "it has prefetch"
+    if stage.read_ahead is not None:
+        return "it has read_ahead"
     if stage.swizzle:
         return "it has swizzle"
     if stage.buffering:

@@ -32,6 +32,7 @@ from ansor.schedule.steps import (
     PadStep,
     PragmaStep,
     PrefetchStep,
+    ReadAheadStep,
     ReorderStep,
     RewriteLayoutStep,
     RfactorStep,
@@ -64,10 +65,12 @@ NewStageStep = CacheReadStep | CacheWriteStep | PadStep | RfactorStep
 NewTensorStep = NewStageStep | RewriteLayoutStep | FollowLayoutStep
 
 
-def _asking_ahead(step: PrefetchStep | MultiBufferStep) -> str:
+def _asking_ahead(step: PrefetchStep | ReadAheadStep | MultiBufferStep) -> str:
     """The call of a stage that lets it read, or copies of it be filled, before that is used."""
     if isinstance(step, PrefetchStep):
         return f"prefetch({step.room or ''})"
+    if isinstance(step, ReadAheadStep):
+        return f"read_ahead({step.least})"
     return "double_buffer()" if step.buffers == 2 else f"multi_buffer({step.buffers})"
 
 
@@ -187,7 +190,7 @@ class _Writer:
                 | SwizzleStep()
             ):
                 text = f"s[{self.stage(step.stage)}].{_CALLS[type(step)]}()"
-            case PrefetchStep() | MultiBufferStep():
+            case PrefetchStep() | ReadAheadStep() | MultiBufferStep():
                 text = f"s[{self.stage(step.stage)}].{_asking_ahead(step)}"
             case SetScopeStep(stage=stage, scope=scope):
                 text = f"s[{self.stage(stage)}].set_scope({scope!r})"

@@ -313,6 +313,8 @@ class State:
             lines.append(f"{pad}{stage.name} streaming_stores")
         if stage.prefetch is not None:
             lines.append(f"{pad}{stage.name} prefetch" + (f": {stage.prefetch}" if stage.prefetch else ""))
+        if stage.read_ahead is not None:
+            lines.append(f"{pad}{stage.name} read_ahead: {stage.read_ahead}")
         if stage.swizzle:
             lines.append(f"{pad}{stage.name} swizzle")
         if stage.buffering:

@@ -24,7 +24,7 @@ from ansor.schedule.loop_steps import (
 )
 from ansor.schedule.pad_steps import PadStep
 from ansor.schedule.place_steps import ComputeAtStep, ComputeInlineStep, ComputeRootStep, SetScopeStep
-from ansor.schedule.prefetch_steps import PrefetchStep
+from ansor.schedule.prefetch_steps import PrefetchStep, ReadAheadStep
 from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.step_base import STEP_CODES, Step, step_from_json
 from ansor.schedule.store_steps import StreamingStoresStep
@@ -48,6 +48,7 @@ __all__ = [
     "PadStep",
     "PragmaStep",
     "PrefetchStep",
+    "ReadAheadStep",
     "ReorderStep",
     "RewriteLayoutStep",
     "RfactorStep",

@@ -5,7 +5,7 @@
    the reduction, since a register tile is one statement by then.
 3. Terms that change nothing, as those of padding, are left out.
 4. Register tiles that read no padding are computed without asking for each element.
-5. Reductions that are to look ahead ask for rows of panels, once in each step.
+5. Reductions that are to read ahead ask for what they read next of inputs, in each step.
 6. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
 
 Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.
@@ -13,30 +13,30 @@ Vectorising and unrolling come before these, during lowering, as pragmas are set
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from ansor.ir.nest import Buffer, LoopNest
 from ansor.ir.passes.choices import peel_choices
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.identities import skip_identities
+from ansor.ir.passes.read_ahead import ask_for_inputs
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
-from ansor.ir.passes.rows_ahead import ask_for_rows
 from ansor.ir.passes.software_pipeline import pipeline_loops
 from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 
 
-def polish(nest: LoopNest, limits: RegisterLimits, distances: Mapping[Buffer, int] | None = None) -> LoopNest:
+def polish(nest: LoopNest, limits: RegisterLimits, ahead: Collection[Buffer] = ()) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers.
 
-    `distances` are those at which reductions ask for rows of some buffers (`rows_ahead`) [bytes].
+    `ahead` are inputs that reductions ask for before they read them.
     """
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
     body = peel_choices(skip_identities(simplify_guards(body, known), known), known)
-    body = ask_for_rows(body, distances or {}, known)
+    body = ask_for_inputs(body, ahead, known)
     return replace(nest, body=pipeline_loops(body, known))

@@ -1,4 +1,4 @@
-"""Sizes of tensors, where the space of programs depends on them."""
+"""Sizes of tensors, where the space of programs, or what is asked of memory, depends on them."""
 
 from __future__ import annotations
 

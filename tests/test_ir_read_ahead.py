@@ -1,0 +1,231 @@
+"""Reductions that ask for what they read next: which rows of panels, which tiles, and where they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansor import te
+from ansor.errors import LogFormatError, ScheduleError
+from ansor.ir.bounds import Bounds
+from ansor.ir.nest import For, LoopKind, Prefetch, Stmt, sub_statements
+from ansor.ir.passes.read_ahead import ask_for_inputs
+from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.printer import format_expr
+from ansor.ir.verify import check_nest
+from ansor.schedule.lowering import lower
+from ansor.schedule.manual import Schedule
+from ansor.schedule.source import schedule_code
+from ansor.schedule.steps import ReadAheadStep, step_from_json
+from ansor.te.expr import int_value
+from tests.gpu_schedules import kernels
+from tests.program_laws import Case, check_all
+
+LIMITS = RegisterLimits(vector_bits=512, num_registers=32)
+
+
+def product(
+    n: int, m: int, k: int, tile: tuple[int, int, int], least: int = 0, dtype: str = "float32", parts: int = 1
+) -> Schedule:
+    """A product with a tile in registers, vectors as given, which asks for inputs larger than `least`."""
+    a, b = te.placeholder((n, k), dtype, "A"), te.placeholder((k, m), dtype, "B")
+    r = te.reduce_axis((0, k), "k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c)
+    io, ii = s[c].split(s[c].op.axis[0], factor=tile[0])
+    jo, jm, ji = s[c].split(s[c].op.axis[1], factors=tile[1:])
+    terms = s[c].split(s[c].op.reduce_axis[0], nparts=parts) if parts > 1 else s[c].op.reduce_axis
+    s[c].reorder(io, jo, *terms, ii, jm, ji)
+    for loop in (ii, jm):
+        s[c].unroll(loop)
+    s[c].vectorize(ji)
+    s[c].read_ahead(least)
+    return s
+
+
+def asked(schedule: Schedule, name: str) -> set[tuple[str, int]]:
+    """Where the elements of an input lie that are asked for, and how many lines in each step."""
+    nest = lower(schedule, limits=LIMITS)
+    check_nest(nest)
+    found: set[tuple[str, int]] = set()
+
+    def visit(stmt: Stmt, lines: int) -> None:
+        if isinstance(stmt, Prefetch) and stmt.buffer.name == name:
+            assert not stmt.near
+            found.add((", ".join(map(format_expr, stmt.indices)), lines))
+        times = int_value(stmt.extent) if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED else 1
+        for inner in sub_statements(stmt):
+            visit(inner, lines * (times or 1))
+
+    visit(nest.body, 1)
+    return found
+
+
+def rows(found: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """The first index alone, with loops of one name, whichever version of the tile they are of."""
+    return {(place.split(",")[0].replace("k_1", "k").replace("k_2", "k"), lines) for place, lines in found}
+
+
+# -- rows of panels ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("vectors", "ahead"), [(4, "k + 32"), (2, "k + 64"), (1, "k + 128")], ids=["256", "128", "64 bytes"]
+)
+def test_as_many_rows_ahead_as_pieces_of_them_are_the_distance(vectors: int, ahead: str) -> None:
+    assert rows(asked(product(6, 128, 1024, (6, vectors, 16)), "B")) == {(ahead, vectors)}
+
+
+@pytest.mark.parametrize(("vectors", "lanes"), [(8, 8), (4, 16), (2, 32), (1, 64)])
+def test_each_line_is_asked_for_once_however_long_vectors_are(vectors: int, lanes: int) -> None:
+    assert rows(asked(product(3, 128, 512, (3, vectors, lanes)), "B")) == {("k + 32", 4)}
+
+
+def test_the_lines_of_a_last_tile_that_is_shorter_are_fewer() -> None:
+    found = rows(asked(product(4, 40, 1100, (4, 1, 24)), "B"))
+    assert found == {("k + 85", 2), ("k + 128", 1)}  # 24 floats are 96 bytes, the last 16 are 64
+
+
+def test_rows_that_follow_each_other_in_memory_and_few_rows_are_not_asked_for() -> None:
+    assert not asked(product(6, 64, 512, (6, 4, 16)), "B")
+    assert not asked(product(6, 128, 255, (6, 4, 16)), "B")
+    assert asked(product(6, 128, 256, (6, 4, 16)), "B")
+
+
+def test_steps_in_two_loops_are_steps_of_one_reduction() -> None:
+    (one,) = asked(product(6, 128, 512, (6, 4, 16), parts=8), "B")
+    assert one[0].startswith("k.0*64 + k.1 + 32, ")
+
+
+# -- the next tile -----------------------------------------------------------------------------------------
+
+
+def test_the_next_tile_is_spread_over_the_steps() -> None:
+    (one,) = asked(product(12, 128, 512, (6, 4, 16)), "A")
+    assert one == ("i.0*6 + 6, k*6", 1)  # six rows, one behind the other
+    (one,) = asked(product(12, 128, 512, (6, 4, 16), parts=8), "A")
+    assert one == ("i.0*6 + 6, k.0*384 + k.1*6", 1)
+
+
+def test_a_tile_of_parts_of_rows_is_asked_for_row_by_row() -> None:
+    """Each block of the reduction has accumulators of its own, and reads 64 floats of each row."""
+    s = product(12, 128, 512, (6, 4, 16), parts=8)
+    c = s.state.dag.tensors[-1]
+    loops = s[c].leaf_iter_vars
+    s[c].reorder(loops[2], loops[0], loops[1])
+    (one,) = asked(s, "A")
+    assert one == ("i.0*6 + k.1*3//32 + 6, k.0*64 + k.1*3%32*2", 1)
+
+
+def test_of_more_lines_than_steps_each_asks_for_two_and_of_more_for_none() -> None:
+    def pixels(n: int) -> Schedule:
+        """The sum over a window of 4 of n floats each, which are one vector of weights each."""
+        x, w = te.placeholder((64, 8 * n), name="X"), te.placeholder((4, 16), name="W")
+        k = te.reduce_axis((0, 4), "k")
+        y = te.compute((64, 16), lambda i, j: te.sum(x[i, k * n] * w[k, j], axis=k), name="Y")
+        s = te.create_schedule(y)
+        s[y].vectorize(s[y].op.axis[1])
+        s[y].read_ahead()
+        return s
+
+    assert {lines for _, lines in asked(pixels(16), "X")} == {1}
+    assert {lines for _, lines in asked(pixels(40), "X")} == {2}
+    assert not asked(pixels(64), "X")
+
+
+def test_nothing_is_next_without_a_loop_around() -> None:
+    assert not asked(product(6, 128, 512, (6, 4, 16)), "A")
+
+
+def test_the_loop_around_is_the_nearest_that_moves_the_tile() -> None:
+    x, w = te.placeholder((4, 10, 16), name="X"), te.placeholder((3, 16, 32), name="W")
+    r, c = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 16), "c")
+    y = te.compute((4, 8, 32), lambda n, i, j: te.sum(x[n, i + r, c] * w[r, c, j], axis=[r, c]), name="Y")
+    s = te.create_schedule(y)
+    n, i, j = s[y].op.axis
+    io, ii = s[y].split(i, factor=4)
+    jo, ji = s[y].split(j, factor=16)
+    s[y].reorder(n, io, jo, r, c, ii, ji)
+    s[y].unroll(ii)
+    s[y].vectorize(ji)
+    s[y].read_ahead()
+    (one,) = asked(s, "X")
+    assert one == ("n, i.0*4 + 4, r*32 + c*2", 1)  # six pixels of 16 floats in 48 steps
+    check_all(Case.of(s.state))
+
+
+# -- where nothing is asked for ----------------------------------------------------------------------------
+
+
+def test_inputs_that_are_not_larger_are_not_asked_for() -> None:
+    sizes = (12, 128, 512, (6, 4, 16))
+    assert asked(product(*sizes, least=12 * 512 * 4 - 1), "A")
+    assert not asked(product(*sizes, least=12 * 512 * 4), "A")
+    assert asked(product(*sizes, least=12 * 512 * 4), "B")
+
+
+def test_what_is_not_in_registers_asks_for_nothing() -> None:
+    s = product(30, 128, 512, (30, 4, 16))
+    assert not asked(s, "B")
+    assert not asked(s, "A")
+
+
+def test_kernels_do_not_ask() -> None:
+    s = product(12, 128, 512, (6, 4, 16))
+    c = s.state.dag.tensors[-1]
+    plain = te.create_schedule(c)
+    assert "prefetch" in str(lower(s, limits=LIMITS))
+    plain[c].bind(plain[c].op.axis[0], "blockIdx.x")
+    plain[c].bind(plain[c].op.axis[1], "threadIdx.x")
+    plain[c].read_ahead()
+    assert "prefetch" not in str(kernels(plain, list(plain.state.dag.tensors)))
+
+
+def test_without_inputs_nothing_changes() -> None:
+    nest = lower(product(6, 128, 512, (6, 4, 16)), limits=LIMITS)
+    assert ask_for_inputs(nest.body, (), Bounds()) is nest.body
+
+
+# -- the step ----------------------------------------------------------------------------------------------
+
+
+def test_the_step_is_printed_recorded_and_replayed() -> None:
+    s = product(12, 128, 512, (6, 4, 16), least=1024)
+    assert s.state.steps[-1].to_json() == ["RA", 2, 1024]
+    assert "C read_ahead: 1024\n" in str(s)
+    assert "s[C].read_ahead(1024)" in schedule_code(s.state)
+    assert step_from_json(["RA", 2, 1024]) == ReadAheadStep(2, 1024)
+    for wrong in ([2], [2, "64"], [2, 1, 1]):
+        with pytest.raises(LogFormatError, match="step RA: expected"):
+            step_from_json(["RA", *wrong])
+
+
+def test_what_cannot_read_ahead_is_refused() -> None:
+    x = te.placeholder((8, 8), name="X")
+    k, m = te.reduce_axis((0, 8), "k"), te.reduce_axis((0, 8), "m")
+    twice = te.compute((8, 8), lambda i, j: x[i, j] * 2.0, name="Twice")
+    total = te.compute((8,), lambda i: te.sum(twice[i, k], axis=k), name="Total")
+    least = te.compute((8,), lambda i: te.min(total[m] + te.cast(i, "float32"), axis=m), name="Least")
+    s = te.create_schedule(least)
+    with pytest.raises(ScheduleError, match="read_ahead of stage 'Twice': it is no reduction; prefetch asks"):
+        s[twice].read_ahead()
+    with pytest.raises(ScheduleError, match="read_ahead of stage 'Total': it reads no input of the graph"):
+        s[total].read_ahead()
+    s[twice].compute_inline()
+    s[total].read_ahead()
+    with pytest.raises(ScheduleError, match="'Twice': it is inlined and has no loops"):
+        s[twice].read_ahead()
+    with pytest.raises(ScheduleError, match="a number of bytes, found -1"):
+        s[total].read_ahead(-1)
+    with pytest.raises(ScheduleError, match="it has read_ahead"):
+        s.rfactor(total, s[total].op.reduce_axis[0], 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8"])
+@pytest.mark.parametrize(
+    ("sizes", "tile"), [((5, 40, 30), (4, 1, 24)), ((7, 33, 300), (3, 2, 8)), ((9, 64, 90), (4, 2, 16))]
+)
+@pytest.mark.parametrize("parts", [1, 4])
+def test_results_do_not_depend_on_it(
+    sizes: tuple[int, int, int], tile: tuple[int, int, int], parts: int, dtype: str
+) -> None:
+    check_all(Case.of(product(*sizes, tile, dtype=dtype, parts=parts).state))
