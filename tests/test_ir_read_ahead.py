@@ -107,20 +107,25 @@ def test_the_next_tile_is_spread_over_the_steps() -> None:
 
 
 def test_a_tile_of_parts_of_rows_is_asked_for_row_by_row() -> None:
-    """Each block of the reduction has accumulators of its own, and reads 64 floats of each row."""
-    s = product(12, 128, 512, (6, 4, 16), parts=8)
+    """Each block of the reduction has accumulators of its own."""
+    (one,) = asked(in_blocks(128), "A")
+    assert one == ("i.0*6 + k.1*3//64 + 6, k.0*128 + k.1*3%64*2", 1)
+
+
+def in_blocks(length: int) -> Schedule:
+    """A product of four blocks of terms, each of which reads `length` floats of a row of A."""
+    s = product(12, 128, 4 * length, (6, 4, 16), parts=4)
     c = s.state.dag.tensors[-1]
     loops = s[c].leaf_iter_vars
     s[c].reorder(loops[2], loops[0], loops[1])
-    (one,) = asked(s, "A")
-    assert one == ("i.0*6 + k.1*3//32 + 6, k.0*64 + k.1*3%32*2", 1)
+    return s
 
 
 def test_of_more_lines_than_steps_each_asks_for_two_and_of_more_for_none() -> None:
     def pixels(n: int) -> Schedule:
-        """The sum over a window of 4 of n floats each, which are one vector of weights each."""
-        x, w = te.placeholder((64, 8 * n), name="X"), te.placeholder((4, 16), name="W")
-        k = te.reduce_axis((0, 4), "k")
+        """The sum of every n-th of 32 floats, which are one vector of weights each."""
+        x, w = te.placeholder((64, 64 * n), name="X"), te.placeholder((32, 16), name="W")
+        k = te.reduce_axis((0, 32), "k")
         y = te.compute((64, 16), lambda i, j: te.sum(x[i, k * n] * w[k, j], axis=k), name="Y")
         s = te.create_schedule(y)
         s[y].vectorize(s[y].op.axis[1])
@@ -128,8 +133,12 @@ def test_of_more_lines_than_steps_each_asks_for_two_and_of_more_for_none() -> No
         return s
 
     assert {lines for _, lines in asked(pixels(16), "X")} == {1}
-    assert {lines for _, lines in asked(pixels(40), "X")} == {2}
-    assert not asked(pixels(64), "X")
+    assert {lines for _, lines in asked(pixels(32), "X")} == {2}
+    assert not asked(pixels(33), "X")
+
+
+def test_short_pieces_of_rows_are_not_asked_for() -> None:
+    assert not asked(in_blocks(127), "A")
 
 
 def test_nothing_is_next_without_a_loop_around() -> None:
@@ -137,8 +146,8 @@ def test_nothing_is_next_without_a_loop_around() -> None:
 
 
 def test_the_loop_around_is_the_nearest_that_moves_the_tile() -> None:
-    x, w = te.placeholder((4, 10, 16), name="X"), te.placeholder((3, 16, 32), name="W")
-    r, c = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 16), "c")
+    x, w = te.placeholder((4, 10, 32), name="X"), te.placeholder((3, 32, 32), name="W")
+    r, c = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 32), "c")
     y = te.compute((4, 8, 32), lambda n, i, j: te.sum(x[n, i + r, c] * w[r, c, j], axis=[r, c]), name="Y")
     s = te.create_schedule(y)
     n, i, j = s[y].op.axis
@@ -149,7 +158,7 @@ def test_the_loop_around_is_the_nearest_that_moves_the_tile() -> None:
     s[y].vectorize(ji)
     s[y].read_ahead()
     (one,) = asked(s, "X")
-    assert one == ("n, i.0*4 + 4, r*32 + c*2", 1)  # six pixels of 16 floats in 48 steps
+    assert one == ("n, i.0*4 + 4, r*64 + part*16", 4)  # six pixels of 32 floats, in thirds
     check_all(Case.of(s.state))
 
 
