@@ -134,7 +134,7 @@ def test_of_more_lines_than_steps_each_asks_for_two_and_of_more_for_none() -> No
 
     assert {lines for _, lines in asked(pixels(16), "X")} == {1}
     assert {lines for _, lines in asked(pixels(32), "X")} == {2}
-    assert not asked(pixels(33), "X")
+    assert not asked(pixels(34), "X")
 
 
 def test_short_pieces_of_rows_are_not_asked_for() -> None:
