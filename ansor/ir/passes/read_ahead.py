@@ -141,13 +141,19 @@ class _Place:
             return None
         ahead: dict[Var, Expr] = {loop.var: _plus(loop.var, distance)}
         loops: list[tuple[Var, int]] = []
-        for one in own:
-            elements = max(1, LINE // (size * (abs(apart[one] or 0) or LINE)))  # iterations in a line
-            count = -(-(int_value(one.extent) or 1) // elements)
-            var = Var(one.var.name)
-            ahead[one.var] = _times(var, elements) if count > 1 else _number(0)
-            loops += [(var, count)] if count > 1 else []
-        return self._lines(load, [substitute(index, ahead) for index in load.indices], loops)
+        run = 1
+        for one in sorted(own, key=lambda one: abs(apart[one] or 0)):
+            extent = int_value(one.extent) or 1
+            if apart[one] == run:
+                ahead[one.var], run = _number(0), run * extent
+            else:
+                ahead[one.var] = var = Var(one.var.name)
+                loops.append((var, extent))
+        indices = [substitute(index, ahead) for index in load.indices]
+        part, line = Var("part"), max(1, LINE // size)
+        at = Binary(BinaryOp.MIN, _times(part, line), _number(run - 1), INDEX_DTYPE)
+        indices[-1] = Binary(BinaryOp.ADD, indices[-1], at, INDEX_DTYPE)
+        return self._lines(load, indices, [*loops, (part, -(-run // line) + 1)])
 
     def next_tile(self, load: Load, inside: list[For]) -> Stmt | None:
         """A part of what is read in the next iteration of the nearest loop around that the load depends on.
