@@ -55,16 +55,20 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
     if known:
         spent = _read_clock(clock)
     if known < trials:
-        options = ansor.TuningOptions(
-            num_measure_trials=trials - known,
-            early_stopping=None,
-            verbose=0,
-            measure_callbacks=[ansor.RecordToFile(str(log))],
-        )
         clock.unlink(missing_ok=True)
         start = time.perf_counter()
         try:
-            whole(task.tune(options))
+            with ansor.LocalRunner(
+                aligned_inputs=True
+            ) as runner:  # as all sides are measured, and PyTorch's are
+                options = ansor.TuningOptions(
+                    num_measure_trials=trials - known,
+                    early_stopping=None,
+                    verbose=0,
+                    runner=runner,
+                    measure_callbacks=[ansor.RecordToFile(str(log))],
+                )
+                whole(task.tune(options))
         finally:
             if spent is not None:
                 spent += time.perf_counter() - start

@@ -32,8 +32,9 @@ class ArgumentSpec:
     """One argument; its data, or expected data if it is an output, are raw elements in the file `path`.
 
     `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
-    An input that is `prepared` is made from the caller's array (`ansor.te.preparation`). What an output's
-    sums come to in another order is in the file `other` (`measure.sums`), if that makes a difference.
+    An input that is `aligned` begins on a cache line, as one does that is made from the caller's array
+    (`ansor.te.preparation`), or where callers have aligned arrays. What an output's sums come to in another
+    order is in the file `other` (`measure.sums`), if that makes a difference.
     """
 
     name: str
@@ -43,7 +44,7 @@ class ArgumentSpec:
     path: str
     tolerance: Tolerance
     digits: tuple[tuple[int, int, int], ...] | None = None
-    prepared: bool = False
+    aligned: bool = False
     other: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class ArgumentSpec:
     @property
     def behind_line(self) -> int:
         """Bytes between the beginning of a cache line and the array's, as calls usually find it."""
-        return 0 if self.output or self.prepared or self.digits is not None else CALLERS
+        return 0 if self.output or self.aligned or self.digits is not None else CALLERS
 
     def data(self) -> Array:
         """What the program takes, or is expected to give: the file's data, in the program's layout."""

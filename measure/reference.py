@@ -102,10 +102,13 @@ class ReferenceStore:
     capacity
         Room for the files that are kept [bytes]; those of one task always have room. The files of a task's
         alternatives go with its own.
+    aligned
+        Inputs are to begin on cache lines when programs are measured.
     """
 
-    def __init__(self, seed: int = 0, capacity: int = CAPACITY_BYTES) -> None:
+    def __init__(self, seed: int = 0, capacity: int = CAPACITY_BYTES, aligned: bool = False) -> None:
         self._seed = seed
+        self._aligned = aligned
         self._capacity = capacity
         self._known: OrderedDict[tuple[object, ...], Reference] = OrderedDict()
         self._given: dict[tuple[object, ...], Mapping[str, Array]] = {}
@@ -231,7 +234,7 @@ class ReferenceStore:
                 self._count += 1
                 path = str(self._folder / f"{self._count}-{position}{_PREPARED}")
                 data = prepare(spec.map(), tensor)
-                spec = replace(spec, shape=data.shape, path=path, prepared=True)
+                spec = replace(spec, shape=data.shape, path=path, aligned=True)
                 self._make_room(spec.size_bytes, kept=1)
                 _write(spec, data)
             specs.append(spec)
@@ -282,8 +285,8 @@ class ReferenceStore:
         output = not isinstance(tensor.op, PlaceholderOp)
         path = self._folder / f"{self._count}-{style}-{dag.tensors.index(tensor)}.bin"
         tolerance = output_tolerance(tensor, task.target) if output else Tolerance(0.0)
-        shape, prepared = constant_shape(tensor), source_of(tensor) is not tensor
-        return ArgumentSpec(tensor.name, tensor.dtype, shape, output, str(path), tolerance, prepared=prepared)
+        shape, aligned = constant_shape(tensor), self._aligned or source_of(tensor) is not tensor
+        return ArgumentSpec(tensor.name, tensor.dtype, shape, output, str(path), tolerance, aligned=aligned)
 
     def _compute(
         self,

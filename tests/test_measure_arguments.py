@@ -197,8 +197,8 @@ def test_arrays_begin_where_calls_find_them(tmp_path: Path) -> None:
     data = np.zeros((64, 1024), np.float32)
     given = spec(tmp_path, "A", data, False)
     laid = replace(given, digits=((1, 1024, 1), (0, 64, 1)))
-    prepared, output = replace(given, prepared=True), spec(tmp_path, "B", data, True)
-    memories = ArgumentSet(GuardedArray, [given, laid, prepared, output]).memories
+    aligned, output = replace(given, aligned=True), spec(tmp_path, "B", data, True)
+    memories = ArgumentSet(GuardedArray, [given, laid, aligned, output]).memories
     assert [memory.address % 64 for memory in memories] == [CALLERS, 0, 0, 0]
 
 

@@ -445,6 +445,14 @@ def test_prepared_data_goes_with_the_task_that_it_is_of(reconsidered: bool) -> N
     ]  # Data, prepared weights, output.
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+def test_inputs_begin_on_lines_where_callers_have_such(aligned: bool) -> None:
+    with LocalRunner(aligned_inputs=aligned) as runner:
+        known = runner.references.get(make_task(matmul(4, 5, 6), "aligned"))
+        behind = 0 if aligned else CALLERS
+        assert [spec.behind_line for spec in known.arguments] == [behind, behind, 0]
+
+
 def test_user_data_reach_the_program(builder: LocalBuilder, runner: LocalRunner) -> None:
     table = te.placeholder((9, 4), name="table")
     where = te.placeholder((6,), "int32", name="where")
