@@ -72,17 +72,21 @@ def rows(found: set[tuple[str, int]]) -> set[tuple[str, int]]:
     ("vectors", "ahead"), [(4, "k + 32"), (2, "k + 64"), (1, "k + 128")], ids=["256", "128", "64 bytes"]
 )
 def test_as_many_rows_ahead_as_pieces_of_them_are_the_distance(vectors: int, ahead: str) -> None:
-    assert rows(asked(product(6, 128, 1024, (6, vectors, 16)), "B")) == {(ahead, vectors)}
+    assert rows(asked(product(6, 128, 1024, (6, vectors, 16)), "B")) == {(ahead, vectors + 1)}
 
 
 @pytest.mark.parametrize(("vectors", "lanes"), [(8, 8), (4, 16), (2, 32), (1, 64)])
-def test_each_line_is_asked_for_once_however_long_vectors_are(vectors: int, lanes: int) -> None:
-    assert rows(asked(product(3, 128, 512, (3, vectors, lanes)), "B")) == {("k + 32", 4)}
+def test_each_line_that_a_piece_may_be_in_is_asked_for_however_long_vectors_are(
+    vectors: int, lanes: int
+) -> None:
+    assert rows(asked(product(3, 128, 512, (3, vectors, lanes)), "B")) == {
+        ("k + 32", 5)
+    }  # 256 bytes, from anywhere in a line
 
 
 def test_the_lines_of_a_last_tile_that_is_shorter_are_fewer() -> None:
     found = rows(asked(product(4, 40, 1100, (4, 1, 24)), "B"))
-    assert found == {("k + 85", 2), ("k + 128", 1)}  # 24 floats are 96 bytes, the last 16 are 64
+    assert found == {("k + 85", 3), ("k + 128", 2)}  # 24 floats are 96 bytes, the last 16 are 64
 
 
 def test_rows_that_follow_each_other_in_memory_and_few_rows_are_not_asked_for() -> None:
@@ -139,6 +143,19 @@ def test_of_more_lines_than_steps_each_asks_for_two_and_of_more_for_none() -> No
 
 def test_short_pieces_of_rows_are_not_asked_for() -> None:
     assert not asked(in_blocks(127), "A")
+
+
+def test_lanes_around_the_tile_ask_for_nothing_of_their_own() -> None:
+    a, b = te.placeholder((512, 32), name="A"), te.placeholder((512, 8), name="B")
+    k = te.reduce_axis((0, 512), "k")
+    c = te.compute((8, 32), lambda i, j: te.sum(a[k, j] * b[k, i], axis=k), name="C")
+    s = te.create_schedule(c)
+    j, lanes = s[c].split(s[c].op.axis[1], factor=16)
+    s[c].reorder(s[c].op.axis[0], j, lanes, s[c].op.reduce_axis[0])
+    s[c].vectorize(lanes)
+    s[c].read_ahead()
+    assert not asked(s, "A")
+    check_all(Case.of(s.state))
 
 
 def test_nothing_is_next_without_a_loop_around() -> None:

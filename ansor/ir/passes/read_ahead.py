@@ -6,10 +6,10 @@ for a whole tile at once blocks what the loop itself reads. So the reduction ask
 in one of two ways, by how the input is read:
 
 *Rows of a panel.* A product that reads B[k, j] where it lies takes a few vectors of each row. It asks for
-the piece of a row some steps further on:
+the piece of a row some steps further on, with the line of its last element, wherever in a line it begins:
 
     for k in 0..512:                           for k in 0..512:
-      unroll i in 0..6:                          unroll j in 0..4: prefetch B[k + 32, j*16]
+      unroll i in 0..6:                          unroll j in 0..5: prefetch B[k + 32, min(j*16, 63)]
         unroll j in 0..4:                  =>    unroll i in 0..6: unroll j in 0..4: vectorize v in 0..16:
           vectorize v in 0..16:                    C.acc[i, j, v] = ...
             C.acc[i, j, v] =
@@ -151,6 +151,7 @@ class _Place:
                 loops.append((var, extent))
         indices = [substitute(index, ahead) for index in load.indices]
         part, line = Var("part"), max(1, LINE // size)
+        # Of its last element, too: a piece may begin anywhere in a line.
         at = Binary(BinaryOp.MIN, _times(part, line), _number(run - 1), INDEX_DTYPE)
         indices[-1] = Binary(BinaryOp.ADD, indices[-1], at, INDEX_DTYPE)
         return self._lines(load, indices, [*loops, (part, -(-run // line) + 1)])
@@ -161,11 +162,11 @@ class _Place:
         None where it reads vectors, short pieces of rows, or no box of a width that is known, or too many
         lines for the iterations that there are, those of loops further inside not counted.
         """
-        own = _used(load, [*self.steps, *inside])
-        by = next(iter(_used(load, self.around)[::-1]), None)
+        own, outside = _used(load, [*self.steps, *inside]), _used(load, self.around)
         count = prod(int_value(loop.extent) or 0 for loop in self.steps)
-        if by is None or not count or any(one.kind is LoopKind.VECTORIZED for one in own):
+        if not outside or not count or any(one.kind is LoopKind.VECTORIZED for one in [*own, *outside]):
             return None
+        by = outside[-1]
         origin: dict[Var, Expr] = {one.var: _number(0) for one in own}
         starts: list[Expr] = []
         widths: list[int] = []
