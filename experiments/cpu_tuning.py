@@ -58,9 +58,8 @@ def tune(case: Case, folder: Path, trials: int) -> Tuned:
         clock.unlink(missing_ok=True)
         start = time.perf_counter()
         try:
-            with ansor.LocalRunner(
-                aligned_inputs=True
-            ) as runner:  # as all sides are measured, and PyTorch's are
+            # Afterwards all sides are measured with arrays on cache lines.
+            with ansor.LocalRunner(aligned_inputs=True) as runner:
                 options = ansor.TuningOptions(
                     num_measure_trials=trials - known,
                     early_stopping=None,

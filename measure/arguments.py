@@ -32,9 +32,9 @@ class ArgumentSpec:
     """One argument; its data, or expected data if it is an output, are raw elements in the file `path`.
 
     `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
-    An input that is `aligned` begins on a cache line, as one does that is made from the caller's array
-    (`ansor.te.preparation`), or where callers have aligned arrays. What an output's sums come to in another
-    order is in the file `other` (`measure.sums`), if that makes a difference.
+    `aligned`: the input begins on a cache line, because it is made from the caller's array
+    (`ansor.te.preparation`) or because callers' arrays do. What an output's sums come to in another order is
+    in the file `other` (`measure.sums`), if that makes a difference.
     """
 
     name: str

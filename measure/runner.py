@@ -127,8 +127,8 @@ class LocalRunner(ProgramRunner):
         three quarters of the machine's memory.
     aligned_inputs
         Inputs begin on cache lines, as those of PyTorch and `ansor.aligned_empty` do; else 16 bytes behind
-        one, as large arrays of numpy do. Programs are chosen for what they are measured with, and those that
-        read vectors of a matrix where it lies may take 5 % longer on other arrays.
+        one, as large arrays of numpy do. Programs are chosen for what they are measured with, which counts
+        where they read vectors of inputs. On devices it makes no difference.
     drop_factor
         A program that takes more than so many times as long as the best one known (`MeasureInput.rival`) has
         one cost, of some milliseconds of calls; None: all are timed alike.
@@ -176,6 +176,7 @@ class LocalRunner(ProgramRunner):
         self.cooldown_interval = cooldown_interval
         self.enable_cpu_cache_flush = enable_cpu_cache_flush
         self.num_threads = num_threads
+        self.aligned_inputs = aligned_inputs
         self._memory_limit = memory_limit or default_memory_limit()
         self._checked: set[str] = set()
         self._pool = WorkerPool(

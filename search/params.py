@@ -63,8 +63,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).
 - `cpu_streaming_stores`: 1 for stores of outputs that may pass the caches by (`RandomStreaming`), in programs
   that move more than the last cache holds.
-- `cpu_prefetch`: 1 for asking memory for the next row of what several stages pass over, and for the next rows
-  of windows (`prefetch_sites`).
+- `cpu_prefetch`: 1 for asking memory for the next row of what several stages pass over, for the next rows of
+  windows, and for what reductions with reuse read next (`prefetch_sites`).
 - `cpu_fuse_all_vectors`: 1 for vectors of all loops that may be in one; 0 leaves one of several out.
 - `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`) on CUDA GPUs, of 16-bit floats,
   and of float32 where an operation allows operands to be rounded.

@@ -13,8 +13,8 @@ more than all caches hold, and is read a few times only. Pooling by our own prog
 with a last cache of 32 MiB: 0.66 to 0.95 of the time for inputs of 49 to 128 MiB, 1.07 to 1.6 for 3 to
 12 MiB. Norms gained nothing.
 
-A reduction with reuse asks in each step for what it reads next of inputs that the second cache does not hold
-(`ansor.ir.passes.read_ahead`), unless they are constants in the order in which they are read: batches of 4
+A reduction with reuse asks on the way for what it reads next of inputs that the second cache does not hold
+(`ansor.ir.passes.read_ahead`), if one is no constant in the order in which it is read: batches of 4
 products of 512 take 0.98 of the time, a product of 64 rows with 1024 columns after 4096 terms 0.87, 1x1
 convolutions of 16 images with few channels of output 0.97; most others take what they took.
 
@@ -35,7 +35,7 @@ from ansor.schedule.lookahead import NEAR
 from ansor.schedule.prefetch_steps import AskingStep, PrefetchStep, ReadAheadStep, inputs_read
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
-from ansor.te.sizes import bytes_of, elements_of
+from ansor.te.sizes import elements_of, size_bytes
 from sketches.relations import is_computed, needs_tiling
 from sketches.rule import SketchContext
 from sketches.windows import runs_along_memory
@@ -76,7 +76,7 @@ def _passes_again(state: State, stage: int, computed: list[int], least: int) -> 
         return False
     before = [other for other in computed if other < stage and place in enclosing_loops(state, other)]
     met = {tensor for other in before for tensor in inputs_read(state, other)}
-    large = [bytes_of(tensor) for tensor in met & inputs_read(state, stage) if bytes_of(tensor) > least]
+    large = [size_bytes(tensor) for tensor in met & inputs_read(state, stage) if size_bytes(tensor) > least]
     return bool(large) and (stage in state.attach or sum(large) <= NEAR * _iterations(state, place))
 
 
@@ -99,7 +99,7 @@ def _reads_windows(state: State, stage: int, least: int) -> bool:
     results, terms = (prod(int_value(x.extent) or 0 for x in axes) for axes in (op.axis, op.reduce_axis))
     if terms > MOST_TERMS or not runs_along_memory(state, op):
         return False
-    large = [tensor for tensor in inputs_read(state, stage) if bytes_of(tensor) > least]
+    large = [tensor for tensor in inputs_read(state, stage) if size_bytes(tensor) > least]
     return any(results * terms <= MOST_USES * elements_of(tensor) for tensor in large)
 
 
@@ -108,4 +108,5 @@ def _reuses_much(context: SketchContext, state: State, stage: int, least: int) -
     if state.stages[stage].combiner is None or not needs_tiling(state, stage):
         return False
     free = context.free_layouts(state.stages[stage].compute)
-    return any(bytes_of(x) > least and x.op not in free for x in inputs_read(state, stage))
+    large = [x for x in inputs_read(state, stage) if size_bytes(x) > least]
+    return any(free.isdisjoint(state.stages[state.stage_id(x)].handles) for x in large)

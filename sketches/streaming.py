@@ -18,7 +18,7 @@ from typing import Final
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.schedule.store_steps import why_not_streaming
-from ansor.te.sizes import bytes_of
+from ansor.te.sizes import size_bytes
 from sketches.relations import is_computed
 from sketches.rule import SketchContext
 
@@ -32,7 +32,7 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     """List the stages whose stores may pass the caches by, where that can pay."""
     if not context.params.cpu_streaming_stores:
         return ()
-    traffic = sum(map(bytes_of, context.dag.tensors))
+    traffic = sum(map(size_bytes, context.dag.tensors))
     if traffic * CACHE_SHARE <= context.hardware.cache_bytes[-1]:
         return ()
     return tuple(
@@ -41,5 +41,5 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
         if is_computed(state, stage_id)
         and stage.compute_at is ComputeAt.ROOT
         and not why_not_streaming(state, stage_id)
-        and sum(map(bytes_of, stage.op.outputs)) >= LEAST_SHARE * traffic
+        and sum(map(size_bytes, stage.op.outputs)) >= LEAST_SHARE * traffic
     )

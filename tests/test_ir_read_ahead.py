@@ -7,7 +7,7 @@ import pytest
 from ansor import te
 from ansor.errors import LogFormatError, ScheduleError
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import For, LoopKind, Prefetch, Stmt, sub_statements
+from ansor.ir.nest import Alloc, For, LoopKind, Prefetch, Stmt, sub_statements, walk_statements
 from ansor.ir.passes.read_ahead import ask_for_inputs
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.printer import format_expr
@@ -182,6 +182,101 @@ def test_the_loop_around_is_the_nearest_that_moves_the_tile() -> None:
 # -- where nothing is asked for ----------------------------------------------------------------------------
 
 
+def test_a_reduction_that_was_not_told_asks_for_nothing() -> None:
+    a, b = te.placeholder((12, 512), name="A"), te.placeholder((512, 128), name="B")
+    r, q = te.reduce_axis((0, 512), "k"), te.reduce_axis((0, 512), "q")
+    c = te.compute((12, 128), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    e = te.compute((12, 128), lambda i, j: te.max(a[i, q] * b[q, j] - c[i, j], axis=q), name="E")
+    for told, silent in ((c, e), (e, c)):
+        s = te.create_schedule(e)
+        for one in (c, e):
+            io, ii = s[one].split(s[one].op.axis[0], factor=6)
+            jo, ji = s[one].split(s[one].op.axis[1], factor=64)
+            s[one].reorder(io, jo, s[one].op.reduce_axis[0], ii, ji)
+            s[one].unroll(ii)
+            s[one].vectorize(ji)
+        s[told].read_ahead()
+        nest = lower(s, limits=LIMITS)
+        tiles = [
+            x for x in walk_statements(nest.body) if isinstance(x, Alloc) and x.buffer.scope == "register"
+        ]
+        for tile in tiles:
+            asks = any(isinstance(inner, Prefetch) for inner in walk_statements(tile))
+            assert asks == tile.buffer.name.startswith(told.name)
+        assert {tile.buffer.name[0] for tile in tiles} == {told.name, silent.name}
+        check_all(Case.of(s.state))
+
+
+def test_tiles_of_no_known_width_are_not_asked_for() -> None:
+    """Rows and columns of pixels together."""
+    x, w = te.placeholder((3, 8, 512), name="X"), te.placeholder((512, 64), name="W")
+    c = te.reduce_axis((0, 512), "c")
+    y = te.compute((3, 8, 64), lambda i, j, o: te.sum(x[i, j, c] * w[c, o], axis=c), name="Y")
+    s = te.create_schedule(y)
+    i, j, o = s[y].op.axis
+    outer, inner = s[y].split(s[y].fuse(i, j), factor=5)
+    s[y].reorder(outer, s[y].op.reduce_axis[0], inner, o)
+    s[y].unroll(inner)
+    s[y].vectorize(o)
+    s[y].read_ahead()
+    assert not asked(s, "X")
+
+
+def test_of_fused_loops_the_next_iteration_is_one_that_moves_the_tile() -> None:
+    s = product(36, 512, 512, (6, 4, 16))
+    c = s.state.dag.tensors[-1]
+    loops = s[c].leaf_iter_vars
+    s[c].parallel(s[c].fuse(loops[0], loops[1]))
+    (one,) = asked(s, "A")
+    assert one == ("i.0@j.0@//8*6 + 6, k*6", 1)
+    check_all(Case.of(s.state))
+
+
+def test_all_inputs_of_a_sum_and_each_of_two_places_are_asked_for() -> None:
+    a, b = te.placeholder((2, 12, 512), name="A"), te.placeholder((512, 128), name="B")
+    r = te.reduce_axis((0, 512), "k")
+    c = te.compute((12, 128), lambda i, j: te.sum((a[0, i, r] + a[1, i, r]) * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c)
+    io, ii = s[c].split(s[c].op.axis[0], factor=6)
+    jo, ji = s[c].split(s[c].op.axis[1], factor=64)
+    s[c].reorder(io, jo, s[c].op.reduce_axis[0], ii, ji)
+    s[c].unroll(ii)
+    s[c].vectorize(ji)
+    s[c].read_ahead()
+    assert asked(s, "A") == {("0, i.0*6 + 6, k*6", 1), ("1, i.0*6 + 6, k*6", 1)}
+
+
+def test_vectors_of_many_rows_in_a_step_are_not_asked_for() -> None:
+    x, w = te.placeholder((2048, 16, 64), name="X"), te.placeholder((2, 2048), name="W")
+    c = te.reduce_axis((0, 2048), "c")
+    y = te.compute((2, 16, 64), lambda o, h, v: te.sum(x[c, h, v] * w[o, c], axis=c), name="Y")
+    s = te.create_schedule(y)
+    o, h, v = s[y].op.axis
+    ho, hi = s[y].split(h, factor=8)
+    vo, vi = s[y].split(v, factor=16)
+    s[y].reorder(ho, vo, s[y].op.reduce_axis[0], o, hi, vi)
+    for loop in (o, hi):
+        s[y].unroll(loop)
+    s[y].vectorize(vi)
+    s[y].read_ahead()
+    assert not asked(s, "X")
+
+
+def test_inputs_of_symbolic_sizes_are_not_asked_for() -> None:
+    n = te.var("n")
+    a, b = te.placeholder((n, 512), name="A"), te.placeholder((512, 128), name="B")
+    r = te.reduce_axis((0, 512), "k")
+    c = te.compute((n, 128), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c)
+    j, lanes = s[c].split(s[c].op.axis[1], factor=64)
+    s[c].reorder(s[c].op.axis[0], j, s[c].op.reduce_axis[0], lanes)
+    s[c].vectorize(lanes)
+    s[c].read_ahead()
+    assert not asked(s, "A")
+    assert asked(s, "B")
+    check_all(Case.of(s.state, {n: 3}))
+
+
 def test_inputs_that_are_not_larger_are_not_asked_for() -> None:
     sizes = (12, 128, 512, (6, 4, 16))
     assert asked(product(*sizes, least=12 * 512 * 4 - 1), "A")
@@ -208,7 +303,7 @@ def test_kernels_do_not_ask() -> None:
 
 def test_without_inputs_nothing_changes() -> None:
     nest = lower(product(6, 128, 512, (6, 4, 16)), limits=LIMITS)
-    assert ask_for_inputs(nest.body, (), Bounds()) is nest.body
+    assert ask_for_inputs(nest.body, {}, Bounds()) is nest.body
 
 
 # -- the step ----------------------------------------------------------------------------------------------
@@ -240,8 +335,9 @@ def test_what_cannot_read_ahead_is_refused() -> None:
     s[total].read_ahead()
     with pytest.raises(ScheduleError, match="'Twice': it is inlined and has no loops"):
         s[twice].read_ahead()
-    with pytest.raises(ScheduleError, match="a number of bytes, found -1"):
-        s[total].read_ahead(-1)
+    for wrong in (-1, 1e6, "64"):
+        with pytest.raises(ScheduleError, match=f"a number of bytes, found {wrong!r}"):
+            s[total].read_ahead(wrong)  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match="it has read_ahead"):
         s.rfactor(total, s[total].op.reduce_axis[0], 0)
 

@@ -62,7 +62,7 @@ from ansor.te.expr import (
     rewrite,
     substitute,
 )
-from ansor.te.sizes import bytes_of
+from ansor.te.sizes import size_bytes
 from ansor.te.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -220,14 +220,18 @@ class _Lowering:
         streamed -= accesses_of(nest.body).reads.keys() if streamed else set()
         return tuple(p for p, buffer in enumerate(nest.params) if buffer in streamed)
 
-    def asked_for(self) -> set[Buffer]:
-        """The inputs that reductions ask for ahead."""
+    def asked_for(self) -> dict[str, list[Buffer]]:
+        """The inputs that reductions ask for ahead, by the name of the buffer that these store to."""
+        stored = {**self.scratch, **self.params.results}
         return {
-            self.params.results[self.state.stage_id(tensor), tensor.value_index]
+            stored[stage_id, index].name: [
+                stored[self.state.stage_id(tensor), tensor.value_index]
+                for tensor in inputs_read(self.state, stage_id)
+                if size_bytes(tensor) > stage.read_ahead
+            ]
             for stage_id, stage in enumerate(self.state.stages)
             if stage.read_ahead is not None
-            for tensor in inputs_read(self.state, stage_id)
-            if bytes_of(tensor) > stage.read_ahead
+            for index in range(stage.op.num_outputs)
         }
 
     def _allocate(self, body: Stmt, place: tuple[int, int] | None) -> Stmt:

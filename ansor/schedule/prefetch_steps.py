@@ -9,9 +9,9 @@ Which loop's next iteration is asked for depends on what an iteration reads: lit
 than the second cache holds is gone again. So a step says how much room there is, and the loop follows.
 
 A product reads more than that in each iteration of any loop, and has arithmetic to hide it behind: it asks on
-the way, a line or two in each step of its reduction (`ReadAheadStep`).
+the way, for a few lines at a time (`ReadAheadStep`).
 
-What a program computes does not depend on it. Not in TVM's records; TVM's `te` had a primitive of this name,
+What a program computes does not depend on them. Not in TVM's records; its `te` had a primitive `prefetch`,
 which asks for a tensor at a loop so many iterations ahead.
 """
 
@@ -65,7 +65,7 @@ class PrefetchStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class ReadAheadStep(Step):
-    """Ask, in each step of a reduction, for what it reads next of inputs of more than `least` bytes.
+    """Ask, while a reduction goes on, for what it reads next of inputs of more than `least` bytes.
 
     That is done where accumulators are in registers (`ansor.ir.passes.read_ahead`).
     """
@@ -90,8 +90,8 @@ AskingStep = PrefetchStep | ReadAheadStep
 def why_not_prefetch(state: State, stage_id: int, room: int = 0) -> str:
     """Say why a computed stage cannot ask for its inputs ahead; empty if it can."""
     stage = state.stages[stage_id]
-    if room < 0:
-        return f"the room is a number of bytes, found {room}"
+    if not is_integer(room) or room < 0:
+        return f"the room is a number of bytes, found {room!r}"
     if stage.compute_at is ComputeAt.INLINED:
         return "it is inlined and has no loops"
     if not room and stage.compute_at is not ComputeAt.ITER:
@@ -105,8 +105,8 @@ def why_not_prefetch(state: State, stage_id: int, room: int = 0) -> str:
 def why_not_read_ahead(state: State, stage_id: int, least: int = 0) -> str:
     """Say why a computed stage cannot ask for its inputs on the way; empty if it can."""
     stage = state.stages[stage_id]
-    if least < 0:
-        return f"the least size of an input is a number of bytes, found {least}"
+    if not is_integer(least) or least < 0:
+        return f"the least size of an input is a number of bytes, found {least!r}"
     if stage.compute_at is ComputeAt.INLINED:
         return "it is inlined and has no loops"
     if stage.combiner is None:

@@ -1,4 +1,4 @@
-"""Sizes of tensors, where the space of programs, or what is asked of memory, depends on them."""
+"""Sizes of tensors whose shapes are numbers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def elements_of(tensor: Tensor) -> int:
     return prod(int_value(extent) or 0 for extent in tensor.shape)
 
 
-def bytes_of(tensor: Tensor) -> int:
+def size_bytes(tensor: Tensor) -> int:
     """Size of a tensor [bytes]; a symbolic one counts as empty."""
     return elements_of(tensor) * dtype_info(tensor.dtype).bytes

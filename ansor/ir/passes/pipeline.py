@@ -13,7 +13,7 @@ Vectorising and unrolling come before these, during lowering, as pragmas are set
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ansor.ir.nest import Buffer, LoopNest
@@ -28,15 +28,17 @@ from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 
 
-def polish(nest: LoopNest, limits: RegisterLimits, ahead: Collection[Buffer] = ()) -> LoopNest:
+def polish(
+    nest: LoopNest, limits: RegisterLimits, ahead: Mapping[str, Collection[Buffer]] | None = None
+) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers.
 
-    `ahead` are inputs that reductions ask for before they read them.
+    `ahead` are inputs that reductions ask for before they read them, by the name of what these store to.
     """
     known = nest_bounds(nest)
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
     body = peel_choices(skip_identities(simplify_guards(body, known), known), known)
-    body = ask_for_inputs(body, ahead, known)
+    body = ask_for_inputs(body, ahead or {}, known)
     return replace(nest, body=pipeline_loops(body, known))

@@ -16,8 +16,9 @@ the piece of a row some steps further on, with the line of its last element, whe
               C.acc[i, j, v] + A[i, k]*B[k, j*16 + v]
 
 *The next tile.* What is broadcast, such as A or the pixels of a convolution, is asked for with the nearest
-loop around one iteration further, its lines spread over the iterations of the outermost loop of the reduction
-that has enough of them. Six rows of 512 floats, one behind the other in memory, are 6 floats for each of 512:
+loop around that moves it one iteration further, spread over the iterations of the outermost loop of the
+reduction that has enough of them. Six rows of 512 floats, one behind the other in memory, are 6 floats for
+each of 512; a line that is asked for again, in loops between, too, costs an instruction:
 
     for i in 0..85:                            for i in 0..85:
       for k in 0..512:                     =>    for k in 0..512:
@@ -34,7 +35,7 @@ four products of 512 1.02, 1x1 convolutions of 16 images 1.03.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -45,11 +46,11 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Prefetch, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.guards import remove_known_guards
 from ansor.ir.passes.lane_reduction import REGISTER
-from ansor.ir.prefetches import loads_of
+from ansor.ir.prefetches import loads_of, same_place
 from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import map_statements, with_statements
 from ansor.ir.simplify import interval, simplify
-from ansor.ir.strides import even_step
+from ansor.ir.strides import coefficient, even_step
 from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
@@ -66,134 +67,165 @@ from ansor.te.expr import (
 DISTANCE: Final = 8192
 """How far ahead pieces of rows are asked for [bytes of them]: 32 rows of 256. 4 and 16 KiB do as well."""
 LEAST_PASSES: Final = 8
-"""A matrix has so many times as many rows: of fewer, many asked for lie behind the last."""
+"""A matrix has so many times the rows that are asked for ahead, or many of these lie behind the last one."""
 MOST_LINES: Final = 16
 """Lines of a next tile that are asked for at once, in an iteration of a loop around the innermost one."""
 MOST_IN_STEP: Final = 2
 """The same in the innermost loop: beside more, there is little arithmetic to hide behind."""
-LEAST_PIECE: Final = 512
-"""Bytes of a piece of a row that is worth it: of short ones most lines have been read with those before.
+LEAST_RUN: Final = 512
+"""Bytes that follow each other in a next tile, at least: of short runs most lines have been read before.
 
 A convolution of three channels took 1.04 of the time.
 """
-_STRAIGHT: Final = frozenset({LoopKind.UNROLLED, LoopKind.VECTORIZED})
 
 
-def ask_for_inputs(stmt: Stmt, inputs: Collection[Buffer], bounds: Bounds) -> Stmt:
-    """Let register tiles ask for what they read next of some inputs.
+def ask_for_inputs(stmt: Stmt, inputs: Mapping[str, Collection[Buffer]], bounds: Bounds) -> Stmt:
+    """Let register tiles ask for what they read next.
 
-    `bounds` are the ranges of variables around `stmt`.
+    Parameters
+    ----------
+    inputs
+        What tiles ask for, by the name of the buffer that they are of.
+    bounds
+        The ranges of variables around `stmt`.
     """
     if not inputs:
         return stmt
     known = bounds.extended(loop_ranges(stmt))
-    asking = _visit(stmt, frozenset(inputs), known, ())
+    asking = _visit(stmt, inputs, known, ())
     return stmt if asking is stmt else remove_known_guards(asking, bounds.extended(loop_ranges(asking)))
 
 
-def _visit(stmt: Stmt, inputs: frozenset[Buffer], bounds: Bounds, around: tuple[For, ...]) -> Stmt:
-    """A statement in loops `around`, outermost first, all outside of register tiles."""
+def _visit(
+    stmt: Stmt, inputs: Mapping[str, Collection[Buffer]], bounds: Bounds, around: tuple[For, ...]
+) -> Stmt:
+    """A statement in loops `around`, outermost first, all outside of register tiles and none pipelined."""
     if isinstance(stmt, Alloc) and stmt.buffer.scope == REGISTER:
-        return with_statements(stmt, (_asking(stmt.body, _Place(bounds, around), inputs),))
+        stored = [one.buffer.name for one in walk_statements(stmt) if isinstance(one, Store)]
+        wanted = frozenset(buffer for name in stored for buffer in inputs.get(name, ()))
+        return with_statements(stmt, (_asking(stmt.body, _Place(bounds, around), wanted),))
+    if isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED:
+        return stmt  # What its iterations ask for is that of other rows.
     inner = (*around, stmt) if isinstance(stmt, For) else around
     return map_statements(stmt, lambda one: _visit(one, inputs, bounds, inner))
 
 
 def _asking(stmt: Stmt, place: _Place, inputs: frozenset[Buffer]) -> Stmt:
-    """A part of a register tile, whose serial loops ask for `inputs`, unless loops around have done so."""
-    if not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
-        return map_statements(stmt, lambda one: _asking(one, place, inputs))
+    """A part of a register tile, whose serial loops ask for inputs.
+
+    `inputs` are those whose next tile no loop around asks for, and of which rows may be asked for.
+    """
+    if not inputs or not isinstance(stmt, For) or stmt.kind is not LoopKind.SERIAL:
+        return map_statements(stmt, lambda one: _asking(one, place, inputs)) if inputs else stmt
     parts = list(walk_statements(stmt.body))
     updates = [one.value for one in parts if isinstance(one, Store) and one.buffer.scope == REGISTER]
     inside = [one for one in parts if isinstance(one, For)]
-    place = _Place(place.bounds, place.around, (*place.steps, stmt))
-    loads = loads_of(updates, inputs)
-    tiles = [(load.buffer, place.next_tile(load, inside)) for load in loads]
-    asked = {buffer: ask for buffer, ask in reversed(tiles) if ask is not None}  # whole tiles, not their rest
-    if all(one.kind in _STRAIGHT for one in inside):
-        rows = [place.row(load, inside) for load in loads]
-        found, body = [*asked.values(), *(row for row in rows if row is not None)], stmt.body
+    place = _Place(place.bounds, place.around, (*place.steps, stmt), tuple(inside))
+    loads = place.distinct(loads_of(updates, inputs))
+    found = [(load.buffer, place.next_tile(load)) for load in loads]
+    asked = [ask for _, ask in found if ask is not None]
+    body = stmt.body
+    if place.is_innermost:
+        asked += [ask for load in loads if (ask := place.row(load)) is not None]
     else:
-        found, body = list(asked.values()), _asking(stmt.body, place, inputs - asked.keys())
-    return with_statements(stmt, (seq(*found, body),)) if found or body is not stmt.body else stmt
+        body = _asking(body, place, inputs - {buffer for buffer, ask in found if ask is not None})
+    return with_statements(stmt, (seq(*asked, body),)) if asked or body is not stmt.body else stmt
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a register tile asks: loops around it, and those of its reduction so far, outermost first."""
+    """Where a register tile asks: between loops around it, of its reduction so far, and further inside.
+
+    The first two are outermost first.
+    """
 
     bounds: Bounds
     around: tuple[For, ...]
     steps: tuple[For, ...] = ()
+    inside: tuple[For, ...] = ()
 
-    def row(self, load: Load, inside: list[For]) -> Stmt | None:
+    @property
+    def is_innermost(self) -> bool:
+        """Whether what is further inside is straight code."""
+        return all(loop.kind is not LoopKind.SERIAL for loop in self.inside)
+
+    def distinct(self, loads: Sequence[Load]) -> list[Load]:
+        """The loads of different tiles: versions of one without tests and with them read the same."""
+        found: dict[Load, tuple[Expr, ...]] = {}
+        for load in loads:
+            start = self._start(load)
+            if not any(load.buffer is other.buffer and same_place(start, at) for other, at in found.items()):
+                found[load] = start
+        return list(found)
+
+    def _start(self, load: Load) -> tuple[Expr, ...]:
+        """The indices of a load in the first iteration of the tile's loops."""
+        first: dict[Var, Expr] = {loop.var: _number(0) for loop in (*self.steps, *self.inside)}
+        return tuple(simplify(substitute(index, first), self.bounds) for index in load.indices)
+
+    def row(self, load: Load) -> Stmt | None:
         """A piece of a row some steps further on; None unless each step reads vectors of a row of its own."""
-        loop, own = self.steps[-1], _used(load, inside)
+        loop, own = self.steps[-1], _used(load, self.inside)
         apart = {one: even_step(load.buffer, load.indices, one.var, self.bounds) for one in (loop, *own)}
-        if not any(one.kind is LoopKind.VECTORIZED and apart[one] == 1 for one in own):
-            return None
-        size = dtype_info(load.buffer.dtype).bytes
-        piece = prod(int_value(one.extent) or 1 for one in own) * size
-        distance = max(1, DISTANCE // piece)
-        dims = [dim for dim, index in enumerate(load.indices) if loop.var in free_vars(index)]
-        rows = prod(int_value(load.buffer.shape[dim]) or 0 for dim in dims)
-        if abs(apart[loop] or 0) * size <= piece or rows < LEAST_PASSES * distance:
-            return None
-        ahead: dict[Var, Expr] = {loop.var: _plus(loop.var, distance)}
-        loops: list[tuple[Var, int]] = []
         run = 1
         for one in sorted(own, key=lambda one: abs(apart[one] or 0)):
-            extent = int_value(one.extent) or 1
-            if apart[one] == run:
-                ahead[one.var], run = _number(0), run * extent
-            else:
-                ahead[one.var] = var = Var(one.var.name)
-                loops.append((var, extent))
+            if apart[one] != run:
+                return None
+            run *= int_value(one.extent) or 1
+        size = dtype_info(load.buffer.dtype).bytes
+        distance = max(1, DISTANCE // (run * size))
+        dims = [dim for dim, index in enumerate(load.indices) if loop.var in free_vars(index)]
+        rows = prod(int_value(load.buffer.shape[dim]) or 0 for dim in dims)
+        vectors = any(one.kind is LoopKind.VECTORIZED for one in own)
+        if not vectors or abs(apart[loop] or 0) <= run or rows < LEAST_PASSES * distance:
+            return None
+        ahead: dict[Var, Expr] = {one.var: _number(0) for one in own}
+        ahead[loop.var] = _plus(loop.var, distance)
         indices = [substitute(index, ahead) for index in load.indices]
         part, line = Var("part"), max(1, LINE // size)
         # Of its last element, too: a piece may begin anywhere in a line.
         at = Binary(BinaryOp.MIN, _times(part, line), _number(run - 1), INDEX_DTYPE)
         indices[-1] = Binary(BinaryOp.ADD, indices[-1], at, INDEX_DTYPE)
-        return self._lines(load, indices, [*loops, (part, -(-run // line) + 1)])
+        return self._lines(load, indices, part, -(-run // line) + 1)
 
-    def next_tile(self, load: Load, inside: list[For]) -> Stmt | None:
-        """A part of what is read in the next iteration of the nearest loop around that the load depends on.
+    def next_tile(self, load: Load) -> Stmt | None:
+        """A part of what is read in the next iteration of the nearest loop around that moves it.
 
-        None where it reads vectors, short pieces of rows, or no box of a width that is known, or too many
-        lines for the iterations that there are, those of loops further inside not counted.
+        None where it reads vectors, no box of a width that is known, short runs, or more lines than there may
+        be in the iterations so far, those of loops further inside not counted.
         """
-        own, outside = _used(load, [*self.steps, *inside]), _used(load, self.around)
+        own, outside = _used(load, (*self.steps, *self.inside)), _used(load, self.around)
         count = prod(int_value(loop.extent) or 0 for loop in self.steps)
-        if not outside or not count or any(one.kind is LoopKind.VECTORIZED for one in [*own, *outside]):
+        if not outside or not count or any(one.kind is LoopKind.VECTORIZED for one in (*own, *outside)):
             return None
-        by = outside[-1]
-        origin: dict[Var, Expr] = {one.var: _number(0) for one in own}
+        start, by = self._start(load), outside[-1].var
+        ahead = _plus(by, min(_iterations_alike(index, by) for index in start if by in free_vars(index)))
         starts: list[Expr] = []
         widths: list[int] = []
-        for index, shape in zip(load.indices, load.buffer.shape, strict=True):
-            start, extent = substitute(index, origin), int_value(shape)
-            low, high = interval(Binary(BinaryOp.SUB, index, start, INDEX_DTYPE), self.bounds)
-            if low is None or high is None or extent is None:
+        for index, first, shape in zip(load.indices, start, load.buffer.shape, strict=True):
+            low, high = interval(Binary(BinaryOp.SUB, index, first, INDEX_DTYPE), self.bounds)
+            linear = all(coefficient(index, one.var) is not None for one in own)
+            extent = int_value(shape)
+            if not linear or low is None or high is None or extent is None:
                 return None
-            starts.append(_plus(substitute(start, {by.var: _plus(by.var, 1)}), low))
+            starts.append(_plus(substitute(first, {by: ahead}), low))
             widths.append(min(high - low + 1, extent))
         run, whole = _contiguous(load.buffer, widths)
         size = dtype_info(load.buffer.dtype).bytes
-        if run * size < LEAST_PIECE:
+        if run * size < LEAST_RUN:
             return None
         line = max(1, LINE // size)
         elements = -(-prod(widths) // count)
         lines = -(-elements // line)
-        if lines > (MOST_IN_STEP if all(one.kind in _STRAIGHT for one in inside) else MOST_LINES):
+        if lines > (MOST_IN_STEP if self.is_innermost else MOST_LINES):
             return None
-        part = Var("part")
-        position = self._position(elements if lines == 1 else lines * line)
+        part, position = Var("part"), self._position(elements if lines == 1 else lines * line)
         if lines > 1:
             position = Binary(BinaryOp.ADD, position, _times(part, line), INDEX_DTYPE)
         digits = _digits(position, [*widths[:whole], run])
         for dim, digit in zip([*range(whole), len(widths) - 1], digits, strict=True):
             starts[dim] = Binary(BinaryOp.ADD, starts[dim], digit, INDEX_DTYPE)
-        return self._lines(load, starts, [(part, lines)] if lines > 1 else [])
+        return self._lines(load, starts, part, lines)
 
     def _position(self, elements: int) -> Expr:
         """The number of the iteration, among all of the reduction's loops so far, times some elements."""
@@ -202,18 +234,29 @@ class _Place:
             number = Binary(BinaryOp.ADD, _times(number, int_value(loop.extent) or 1), loop.var, INDEX_DTYPE)
         return _times(number, elements)
 
-    def _lines(self, load: Load, indices: list[Expr], loops: list[tuple[Var, int]]) -> Stmt:
-        known = self.bounds.extended({var: (0, count - 1) for var, count in loops})
-        result: Stmt = Prefetch(load.buffer, tuple(simplify(index, known) for index in indices))
-        for var, count in reversed(loops):
-            result = For(var, count, LoopKind.UNROLLED, result)
-        return result
+    def _lines(self, load: Load, indices: list[Expr], part: Var, lines: int) -> Stmt:
+        """What asks for so many lines, the number of which is `part`."""
+        known = self.bounds.extended({part: (0, lines - 1)})
+        ask = Prefetch(load.buffer, tuple(simplify(index, known) for index in indices))
+        return For(part, lines, LoopKind.UNROLLED, ask) if lines > 1 else ask
 
 
 def _used(load: Load, loops: Sequence[For]) -> list[For]:
     """The loops whose variables a load depends on."""
     used = free_vars(*load.indices)
     return [loop for loop in loops if loop.var in used]
+
+
+def _iterations_alike(index: Expr, var: Var) -> int:
+    """In how many iterations of a loop, about, an index that depends on its variable stays as it is.
+
+    For `f // 4 % 28`, as loops that were fused leave it, these are 4.
+    """
+    if not isinstance(index, Binary):
+        return 1
+    within = [_iterations_alike(part, var) for part in (index.a, index.b) if var in free_vars(part)]
+    divisor = int_value(index.b) if index.op is BinaryOp.FLOORDIV else None
+    return min(within, default=1) * (divisor or 1)
 
 
 def _contiguous(buffer: Buffer, widths: list[int]) -> tuple[int, int]:
