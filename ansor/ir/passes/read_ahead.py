@@ -122,7 +122,7 @@ def _asking(stmt: Stmt, place: _Place, inputs: frozenset[Buffer]) -> Stmt:
     inside = [one for one in parts if isinstance(one, For)]
     place = _Place(place.bounds, place.around, (*place.steps, stmt), tuple(inside))
     loads = place.distinct(loads_of(updates, inputs))
-    found = [(load.buffer, place.next_tile(load)) for load in loads]
+    found = [(load.buffer, place.next_tile(load, start)) for load, start in loads.items()]
     asked = [ask for _, ask in found if ask is not None]
     body = stmt.body
     if place.is_innermost:
@@ -149,19 +149,18 @@ class _Place:
         """Whether what is further inside is straight code."""
         return all(loop.kind is not LoopKind.SERIAL for loop in self.inside)
 
-    def distinct(self, loads: Sequence[Load]) -> list[Load]:
-        """The loads of different tiles: versions of one without tests and with them read the same."""
+    def distinct(self, loads: Sequence[Load]) -> dict[Load, tuple[Expr, ...]]:
+        """The loads of different tiles, and the indices where these begin.
+
+        Versions of one tile without tests and with them read the same.
+        """
+        first: dict[Var, Expr] = {loop.var: _number(0) for loop in (*self.steps, *self.inside)}
         found: dict[Load, tuple[Expr, ...]] = {}
         for load in loads:
-            start = self._start(load)
+            start = tuple(simplify(substitute(index, first), self.bounds) for index in load.indices)
             if not any(load.buffer is other.buffer and same_place(start, at) for other, at in found.items()):
                 found[load] = start
-        return list(found)
-
-    def _start(self, load: Load) -> tuple[Expr, ...]:
-        """The indices of a load in the first iteration of the tile's loops."""
-        first: dict[Var, Expr] = {loop.var: _number(0) for loop in (*self.steps, *self.inside)}
-        return tuple(simplify(substitute(index, first), self.bounds) for index in load.indices)
+        return found
 
     def row(self, load: Load) -> Stmt | None:
         """A piece of a row some steps further on; None unless each step reads vectors of a row of its own."""
@@ -188,8 +187,8 @@ class _Place:
         indices[-1] = Binary(BinaryOp.ADD, indices[-1], at, INDEX_DTYPE)
         return self._lines(load, indices, part, -(-run // line) + 1)
 
-    def next_tile(self, load: Load) -> Stmt | None:
-        """A part of what is read in the next iteration of the nearest loop around that moves it.
+    def next_tile(self, load: Load, start: Sequence[Expr]) -> Stmt | None:
+        """A part of what is read in the next iteration of the nearest loop around that moves it from `start`.
 
         None where it reads vectors, no box of a width that is known, short runs, or more lines than there may
         be in the iterations so far, those of loops further inside not counted.
@@ -198,7 +197,7 @@ class _Place:
         count = prod(int_value(loop.extent) or 0 for loop in self.steps)
         if not outside or not count or any(one.kind is LoopKind.VECTORIZED for one in (*own, *outside)):
             return None
-        start, by = self._start(load), outside[-1].var
+        by = outside[-1].var
         ahead = _plus(by, min(_iterations_alike(index, by) for index in start if by in free_vars(index)))
         starts: list[Expr] = []
         widths: list[int] = []
