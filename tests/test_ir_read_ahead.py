@@ -16,6 +16,7 @@ from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
 from ansor.schedule.source import schedule_code
 from ansor.schedule.steps import ReadAheadStep, step_from_json
+from ansor.te import Tensor
 from ansor.te.expr import int_value
 from tests.gpu_schedules import kernels
 from tests.program_laws import Case, check_all
@@ -40,6 +41,15 @@ def product(
     s[c].vectorize(ji)
     s[c].read_ahead(least)
     return s
+
+
+def in_registers(s: Schedule, c: Tensor) -> None:
+    """Six rows of 64 results in registers."""
+    io, ii = s[c].split(s[c].op.axis[0], factor=6)
+    jo, ji = s[c].split(s[c].op.axis[1], factor=64)
+    s[c].reorder(io, jo, s[c].op.reduce_axis[0], ii, ji)
+    s[c].unroll(ii)
+    s[c].vectorize(ji)
 
 
 def asked(schedule: Schedule, name: str) -> set[tuple[str, int]]:
@@ -190,11 +200,7 @@ def test_a_reduction_that_was_not_told_asks_for_nothing() -> None:
     for told, silent in ((c, e), (e, c)):
         s = te.create_schedule(e)
         for one in (c, e):
-            io, ii = s[one].split(s[one].op.axis[0], factor=6)
-            jo, ji = s[one].split(s[one].op.axis[1], factor=64)
-            s[one].reorder(io, jo, s[one].op.reduce_axis[0], ii, ji)
-            s[one].unroll(ii)
-            s[one].vectorize(ji)
+            in_registers(s, one)
         s[told].read_ahead()
         nest = lower(s, limits=LIMITS)
         tiles = [
@@ -237,11 +243,7 @@ def test_all_inputs_of_a_sum_and_each_of_two_places_are_asked_for() -> None:
     r = te.reduce_axis((0, 512), "k")
     c = te.compute((12, 128), lambda i, j: te.sum((a[0, i, r] + a[1, i, r]) * b[r, j], axis=r), name="C")
     s = te.create_schedule(c)
-    io, ii = s[c].split(s[c].op.axis[0], factor=6)
-    jo, ji = s[c].split(s[c].op.axis[1], factor=64)
-    s[c].reorder(io, jo, s[c].op.reduce_axis[0], ii, ji)
-    s[c].unroll(ii)
-    s[c].vectorize(ji)
+    in_registers(s, c)
     s[c].read_ahead()
     assert asked(s, "A") == {("0, i.0*6 + 6, k*6", 1), ("1, i.0*6 + 6, k*6", 1)}
 
