@@ -155,6 +155,19 @@ def test_short_pieces_of_rows_are_not_asked_for() -> None:
     assert not asked(in_blocks(127), "A")
 
 
+def test_loops_around_that_run_once_do_not_move_the_tile() -> None:
+    """The last five of six results are one, and the last five of seven terms are two."""
+    a, b = te.placeholder((6, 8), name="A"), te.placeholder((7,), name="B")
+    k = te.reduce_axis((0, 7), "k")
+    c = te.compute((6,), lambda i: te.sum(a[i, k] * b[k], axis=k), name="C")
+    s = te.create_schedule(c)
+    s[c].read_ahead()
+    ko, ki = s[c].split(s[c].op.reduce_axis[0], factor=5)
+    io, ii = s[c].split(s[c].op.axis[0], factor=5)
+    s[c].reorder(io, ko, ii, ki)
+    check_all(Case.of(s.state))
+
+
 def test_lanes_around_the_tile_ask_for_nothing_of_their_own() -> None:
     a, b = te.placeholder((512, 32), name="A"), te.placeholder((512, 8), name="B")
     k = te.reduce_axis((0, 512), "k")

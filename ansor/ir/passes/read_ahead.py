@@ -164,7 +164,7 @@ class _Place:
 
     def row(self, load: Load) -> Stmt | None:
         """A piece of a row some steps further on; None unless each step reads vectors of a row of its own."""
-        loop, own = self.steps[-1], _used(load, self.inside)
+        loop, own = self.steps[-1], _used(load.indices, self.inside)
         apart = {one: even_step(load.buffer, load.indices, one.var, self.bounds) for one in (loop, *own)}
         run = 1
         for one in sorted(own, key=lambda one: abs(apart[one] or 0)):
@@ -193,7 +193,8 @@ class _Place:
         None where it reads vectors, no box of a width that is known, short runs, or more lines than there may
         be in the iterations so far, those of loops further inside not counted.
         """
-        own, outside = _used(load, (*self.steps, *self.inside)), _used(load, self.around)
+        own = _used(load.indices, (*self.steps, *self.inside))
+        outside = _used(start, self.around)
         count = prod(int_value(loop.extent) or 0 for loop in self.steps)
         if not outside or not count or any(one.kind is LoopKind.VECTORIZED for one in (*own, *outside)):
             return None
@@ -240,9 +241,9 @@ class _Place:
         return For(part, lines, LoopKind.UNROLLED, ask) if lines > 1 else ask
 
 
-def _used(load: Load, loops: Sequence[For]) -> list[For]:
-    """The loops whose variables a load depends on."""
-    used = free_vars(*load.indices)
+def _used(indices: Sequence[Expr], loops: Sequence[For]) -> list[For]:
+    """The loops whose variables some indices depend on."""
+    used = free_vars(*indices)
     return [loop for loop in loops if loop.var in used]
 
 
