@@ -77,10 +77,10 @@ class SketchContext:
         )
         return structure.upper()
 
-    def free_layouts(self, op: Operation) -> frozenset[Operation]:
+    def free_layouts(self, op: ComputeOp) -> frozenset[Operation]:
         """Inputs that `op` reads in whatever order suits it, as the task rewrites their layouts."""
         rewrites = self.layout_rewrite_option is not LayoutRewriteOption.NO_REWRITE
-        declared = op.attrs.get(LAYOUT_FREE_ATTR, ()) if rewrites and isinstance(op, ComputeOp) else ()
+        declared = op.attrs.get(LAYOUT_FREE_ATTR, ()) if rewrites else ()
         return frozenset(tensor.op for tensor in declared)
 
 

@@ -168,6 +168,21 @@ def test_loops_around_that_run_once_do_not_move_the_tile() -> None:
     check_all(Case.of(s.state))
 
 
+def test_indices_of_64_bits_are_asked_for_in_64_bits() -> None:
+    a, b = te.placeholder((12, 512), name="A"), te.placeholder((512, 128), name="B")
+    r = te.reduce_axis((0, 512), "k")
+    c = te.compute(
+        (12, 128),
+        lambda i, j: te.sum(a[te.cast(i, "int64"), r] * b[r, te.cast(j, "int64")], axis=r),
+        name="C",
+    )
+    s = te.create_schedule(c)
+    in_registers(s, c)
+    s[c].read_ahead()
+    asked(s, "A")
+    check_all(Case.of(s.state))
+
+
 def test_lanes_around_the_tile_ask_for_nothing_of_their_own() -> None:
     a, b = te.placeholder((512, 32), name="A"), te.placeholder((512, 8), name="B")
     k = te.reduce_axis((0, 512), "k")

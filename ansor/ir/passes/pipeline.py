@@ -5,7 +5,7 @@
    the reduction, since a register tile is one statement by then.
 3. Terms that change nothing, as those of padding, are left out.
 4. Register tiles that read no padding are computed without asking for each element.
-5. Reductions that are to read ahead ask for what they read next of inputs, in each step.
+5. Reductions that are to read ahead ask for what they read next of inputs.
 6. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
 
 Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.

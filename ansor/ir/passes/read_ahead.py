@@ -51,18 +51,8 @@ from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import map_statements, with_statements
 from ansor.ir.simplify import interval, simplify
 from ansor.ir.strides import coefficient, even_step
-from ansor.te.expr import (
-    INDEX_DTYPE,
-    Binary,
-    BinaryOp,
-    Const,
-    Expr,
-    Load,
-    Var,
-    free_vars,
-    int_value,
-    substitute,
-)
+from ansor.te.construct import binary, cast, const
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, free_vars, int_value, substitute
 
 DISTANCE: Final = 8192
 """How far ahead pieces of rows are asked for [bytes of them]: 32 rows of 256. 4 and 16 KiB do as well."""
@@ -154,7 +144,7 @@ class _Place:
 
         Versions of one tile without tests and with them read the same.
         """
-        first: dict[Var, Expr] = {loop.var: _number(0) for loop in (*self.steps, *self.inside)}
+        first: dict[Var, Expr] = {loop.var: const(0) for loop in (*self.steps, *self.inside)}
         found: dict[Load, tuple[Expr, ...]] = {}
         for load in loads:
             start = tuple(simplify(substitute(index, first), self.bounds) for index in load.indices)
@@ -178,13 +168,12 @@ class _Place:
         vectors = any(one.kind is LoopKind.VECTORIZED for one in own)
         if not vectors or abs(apart[loop] or 0) <= run or rows < LEAST_PASSES * distance:
             return None
-        ahead: dict[Var, Expr] = {one.var: _number(0) for one in own}
-        ahead[loop.var] = _plus(loop.var, distance)
+        ahead: dict[Var, Expr] = {one.var: const(0) for one in own}
+        ahead[loop.var] = loop.var + distance
         indices = [substitute(index, ahead) for index in load.indices]
         part, line = Var("part"), max(1, LINE // size)
         # Of its last element, too: a piece may begin anywhere in a line.
-        at = Binary(BinaryOp.MIN, _times(part, line), _number(run - 1), INDEX_DTYPE)
-        indices[-1] = Binary(BinaryOp.ADD, indices[-1], at, INDEX_DTYPE)
+        indices[-1] += cast(binary(BinaryOp.MIN, part * line, run - 1), indices[-1].dtype)
         return self._lines(load, indices, part, -(-run // line) + 1)
 
     def next_tile(self, load: Load, start: Sequence[Expr]) -> Stmt | None:
@@ -199,16 +188,16 @@ class _Place:
         if not outside or not count or any(one.kind is LoopKind.VECTORIZED for one in (*own, *outside)):
             return None
         by = outside[-1].var
-        ahead = _plus(by, min(_iterations_alike(index, by) for index in start if by in free_vars(index)))
+        ahead = by + min(_iterations_alike(index, by) for index in start if by in free_vars(index))
         starts: list[Expr] = []
         widths: list[int] = []
         for index, first, shape in zip(load.indices, start, load.buffer.shape, strict=True):
-            low, high = interval(Binary(BinaryOp.SUB, index, first, INDEX_DTYPE), self.bounds)
+            low, high = interval(index - first, self.bounds)
             linear = all(coefficient(index, one.var) is not None for one in own)
             extent = int_value(shape)
             if not linear or low is None or high is None or extent is None:
                 return None
-            starts.append(_plus(substitute(first, {by: ahead}), low))
+            starts.append(substitute(first, {by: ahead}) + low)
             widths.append(min(high - low + 1, extent))
         run, whole = _contiguous(load.buffer, widths)
         size = dtype_info(load.buffer.dtype).bytes
@@ -221,18 +210,18 @@ class _Place:
             return None
         part, position = Var("part"), self._position(elements if lines == 1 else lines * line)
         if lines > 1:
-            position = Binary(BinaryOp.ADD, position, _times(part, line), INDEX_DTYPE)
+            position += part * line
         digits = _digits(position, [*widths[:whole], run])
         for dim, digit in zip([*range(whole), len(widths) - 1], digits, strict=True):
-            starts[dim] = Binary(BinaryOp.ADD, starts[dim], digit, INDEX_DTYPE)
+            starts[dim] += cast(digit, starts[dim].dtype)
         return self._lines(load, starts, part, lines)
 
     def _position(self, elements: int) -> Expr:
         """The number of the iteration, among all of the reduction's loops so far, times some elements."""
-        number: Expr = _number(0)
+        number: Expr = const(0)
         for loop in self.steps:
-            number = Binary(BinaryOp.ADD, _times(number, int_value(loop.extent) or 1), loop.var, INDEX_DTYPE)
-        return _times(number, elements)
+            number = number * (int_value(loop.extent) or 1) + loop.var
+        return number * elements
 
     def _lines(self, load: Load, indices: list[Expr], part: Var, lines: int) -> Stmt:
         """What asks for so many lines, the number of which is `part`."""
@@ -274,18 +263,6 @@ def _digits(position: Expr, widths: list[int]) -> list[Expr]:
     """A position among all elements of a box as places along its dimensions, the last of which runs on."""
     digits: list[Expr] = []
     for width in reversed(widths[1:]):
-        digits.append(Binary(BinaryOp.FLOORMOD, position, _number(width), INDEX_DTYPE))
-        position = Binary(BinaryOp.FLOORDIV, position, _number(width), INDEX_DTYPE)
+        digits.append(position % width)
+        position //= width
     return [position, *reversed(digits)]
-
-
-def _number(value: int) -> Expr:
-    return Const(value, INDEX_DTYPE)
-
-
-def _plus(expr: Expr, number: int) -> Expr:
-    return Binary(BinaryOp.ADD, expr, _number(number), INDEX_DTYPE)
-
-
-def _times(expr: Expr, number: int) -> Expr:
-    return Binary(BinaryOp.MUL, expr, _number(number), INDEX_DTYPE)
