@@ -170,7 +170,7 @@ def test_loops_around_that_run_once_do_not_move_the_tile() -> None:
 
 
 def test_indices_of_64_bits_are_asked_for_in_64_bits() -> None:
-    a, b = te.placeholder((2, 6, 512), name="A"), te.placeholder((512, 128), name="B")
+    a, b = te.placeholder((2, 6, 1024), name="A"), te.placeholder((512, 128), name="B")
     r = te.reduce_axis((0, 512), "k")
     c = te.compute(
         (2, 6, 128), lambda n, i, j: te.sum(a[te.cast(n, "int64"), i, r] * b[r, j], axis=r), name="C"
@@ -178,7 +178,7 @@ def test_indices_of_64_bits_are_asked_for_in_64_bits() -> None:
     s = te.create_schedule(c)
     in_registers(s, c)
     s[c].read_ahead()
-    assert asked(s, "A") == {("int64(n + 1), 0, k*6", 1)}
+    assert asked(s, "A") == {("int64(n + 1), k*3//256, k*3%256*2", 1)}
     check_all(Case.of(s.state))
 
 
