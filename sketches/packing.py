@@ -43,7 +43,7 @@ class AddPackedRead:
 
     Every tensor is decided on its own: a matrix product has variants that pack neither operand, one, or both.
     Left out are tensors that no index of the reader passes over (nothing is reused), those read at computed
-    indices, and constants whose layout the task rewrites anyway.
+    indices, and constants whose layout the task rewrites anyway, unless the copy holds them converted.
 
     Parameters
     ----------
@@ -95,7 +95,8 @@ class AddPackedRead:
         if shared_place(state, reader) is None:
             return False
         op = state.stages[reader].compute
-        if not context.free_layouts(op).isdisjoint(state.stages[stage_id].handles):
+        is_free = not context.free_layouts(op).isdisjoint(state.stages[stage_id].handles)
+        if is_free and not (context.params.cpu_store_converted and is_widened(state, stage_id)):
             return False
         found = reading_axes(state, stage_id, reader)
         if isinstance(found, str):

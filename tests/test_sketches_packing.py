@@ -139,16 +139,21 @@ def test_a_computed_operand_is_packed_and_then_inlined_into_the_copy() -> None:
         assert sketch.state.stages[sketch.state.stage_id("Double")].compute_at == "inlined"
 
 
-def test_constants_that_the_task_rewrites_are_left_to_it() -> None:
-    a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="B")
+@pytest.mark.parametrize(("dtype", "converts"), [("float32", 1), ("float16", 1), ("float16", 0)])
+def test_constants_that_the_task_rewrites_are_left_to_it(dtype: str, converts: int) -> None:
+    """But not those that a copy holds converted, which no other layout does."""
+    a, b = te.placeholder((64, 64), dtype, "A"), te.placeholder((64, 64), dtype, "B")
     k = te.reduce_axis((0, 64), name="k")
     free = te.compute(
         (64, 64),
-        lambda i, j: te.sum(a[i, k] * b[k, j], axis=k),
+        lambda i, j: te.sum(te.cast(a[i, k], "float32") * te.cast(b[k, j], "float32"), axis=k),
         name="C",
         attrs={"layout_free_placeholders": [b]},
     )
-    for option, expected in ((0, {"A.local", "B.local"}), (1, {"A.local"}), (2, {"A.local"})):
+    all_, others = {"A.local", "B.local"}, {"A.local"}
+    if dtype != "float32" and converts:
+        others = all_
+    for option, expected in ((0, all_), (1, others), (2, others)):
         plain = task_of([a, b, free])
         task = Task.create(
             plain.dag,
@@ -157,7 +162,8 @@ def test_constants_that_the_task_rewrites_are_left_to_it() -> None:
             hardware_params=HARDWARE,
             layout_rewrite_option=LayoutRewriteOption(option),
         )
-        packed = {p for s in generate_sketches(task, PACKING) for p in packed_stages(s.state)}
+        sketches = generate_sketches(task, {**PACKING, "cpu_store_converted": converts})
+        packed = {p for s in sketches for p in packed_stages(s.state)}
         assert packed == expected
 
 
