@@ -60,7 +60,7 @@ class Group:
         Of each dimension, shape `(buffers, dimensions, columns)` [elements].
     scattered
         Of each dimension, as of `Dimension`, same shape.
-    kind, count, element_bytes, shared, behind_line
+    kind, count, element_bytes, shared, behind_line, flips
         As of `Touch`, shape `(buffers, columns)`.
     warps
         What warps touch; None on a CPU.
@@ -77,6 +77,7 @@ class Group:
     element_bytes: Floats
     shared: Ints
     behind_line: Ints
+    flips: Bools
     warps: Warps | None
 
 
@@ -387,6 +388,7 @@ class _Packer:
             element_bytes=np.zeros((buffers, total), np.float32),
             shared=np.zeros((buffers, total), np.int64),
             behind_line=np.zeros((buffers, total), np.int64),
+            flips=np.zeros((buffers, total), np.bool_),
             warps=None if statements[0].kernel is None else Warps.of(buffers, total),
         )
         for which, one in zip(members, statements, strict=True):
@@ -397,6 +399,7 @@ class _Packer:
                 made.element_bytes[buffer, at] = touch.element_bytes
                 made.shared[buffer, at] = touch.shared
                 made.behind_line[buffer, at] = touch.behind_line
+                made.flips[buffer, at] = touch.flips
                 if made.warps is not None and touch.warp is not None:
                     made.warps.put(buffer, at, touch.warp)
                 lead = ranks - len(touch.dimensions)  # dimensions are aligned at the innermost

@@ -298,7 +298,8 @@ class View:
     def instructions(self) -> list[Floats]:
         executed = np.where(self.reads, self.executed, 0.0)
         visits = np.where(self.tiles | self.steps, 1.0, self.strips).prod(axis=0)
-        self.work = self.groups * self.regs * self.per_point + visits * self._combining()
+        flipping = np.where(self.regions.flips, executed, 0.0).sum(axis=0)
+        self.work = self.groups * self.regs * self.per_point + flipping + visits * self._combining()
         stored = self.regions.kind[0] == READ_WRITE
         registers = np.where(self.promoted, self.accumulators * visits, self.regs * self.groups)
         scattered = self.scattered[0]

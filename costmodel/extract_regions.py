@@ -40,7 +40,7 @@ class Regions:
         Size of the region at each level, shape `(loops + 1, buffers, columns)`.
     run
         Contiguous elements of it, same shape.
-    element_bytes, count, kind, shared, behind_line, scattered
+    element_bytes, count, kind, shared, behind_line, flips, scattered
         As of the group.
     box
         Extents of the regions, shape `(loops + 1, buffers, dimensions, columns)`.
@@ -64,6 +64,7 @@ class Regions:
     kind: Ints
     shared: Ints
     behind_line: Ints
+    flips: Bools
     scattered: Bools
     box: Floats
     strides: Floats
@@ -171,6 +172,7 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         kind=group.kind[:, part],
         shared=group.shared[:, part],
         behind_line=group.behind_line[:, part],
+        flips=group.flips[:, part],
         scattered=group.scattered[..., part],
         box=box,
         strides=strides,

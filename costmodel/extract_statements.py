@@ -43,6 +43,7 @@ from ansor.te.preparation import source_of
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
 from costmodel.extract_conditions import all_hold, are_separable, occurrences
+from costmodel.extract_flips import flips
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
 from costmodel.extract_layouts import loop_order, rewritten_inputs
@@ -75,6 +76,8 @@ class Touch:
         it was written elsewhere.
     behind_line
         Bytes between the beginning of a cache line and that of the buffer.
+    flips
+        Whether each load takes one more instruction for the sign of what it loads (`extract_flips`).
     warp
         What a warp of a GPU touches; None on a CPU.
     """
@@ -85,6 +88,7 @@ class Touch:
     dimensions: list[Dimension]
     shared: int
     behind_line: Value = 0
+    flips: bool = False
     warp: WarpAccess | None = None
 
 
@@ -388,7 +392,8 @@ class _StageGatherer:
         shared = 0
         if producer in self.state.attach:
             shared = min(len(self.all.around(producer)), self.depth + len(self.loops))
-        return Touch(READ, access.count, size, dimensions, shared, behind, warp)
+        pays = flips(self.state, self.stage_id, access)
+        return Touch(READ, access.count, size, dimensions, shared, behind, pays, warp)
 
     def _is_callers(self, producer: int, tensor: Tensor) -> bool:
         """Whether a buffer is an array as the caller has it, not one of `transform_layout`."""

@@ -57,7 +57,8 @@ _INSTRUCTIONS: Final = (
         "instructions",
         "operations per point x groups x lane_regs; a multiply-add is one, so is a tensor intrinsic, and "
         "what loop variables decide for all lanes of a CPU alike is none in a reduction, such as conditions "
-        "of padding; and what combines the lanes of a reduction at its end",
+        "of padding; what an intrinsic does for signs of bytes that it does not take (see `extract_flips`); "
+        "and what combines the lanes of a reduction at its end",
     ),
     ("math", "instructions", "intrinsic functions per point x groups x lane_regs"),
     (

@@ -10,6 +10,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.codegen.llvm.flipped_copies import store_flipped
 from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError
@@ -49,9 +50,10 @@ def product(n: int, m: int, k: int, dtype: str, reverse: bool = False) -> te.Ten
 def check_flipped(case: Case, nest: LoopNest, machine: Machine = ZEN4) -> LoopNest:
     """The law: with flipped factors a program computes the same, and reads and writes what it may."""
     flipped = flip_factors(nest, machine)
-    check_nest(flipped)
-    case.check_interpreted(flipped)
-    case.check_interpreted(flipped, check_races=True)
+    for found in (flipped, store_flipped(flipped)):
+        check_nest(found)
+        case.check_interpreted(found)
+        case.check_interpreted(found, check_races=True)
     return flipped
 
 
@@ -247,6 +249,68 @@ def test_a_vector_alone_costs_one_product_more() -> None:
     s = tensorized(c, "x86.vpdpbusd.s8s8.512", rows=1, columns=1)
     text = ansor.build(s, [*c.op.input_tensors, c], target=TARGET, name="f").get_source("asm")
     assert len(re.findall(r"\bvpdpbusd\b", text)) == 2
+
+
+# -- copies of the program's own -----------------------------------------------------------------------------
+
+
+def with_copy(c: te.Tensor, name: str) -> Any:
+    """A tensorized product that reads the factor all lanes share from a copy, which `cache_read` made."""
+    s = tensorized(c, f"x86.vpdpbusd.{name}.512", rows=4, columns=2)
+    a = next(tensor for tensor in c.op.input_tensors if tensor.name == "A")
+    s.cache_read(a, "global", c)
+    return s
+
+
+def dtypes_of(nest: LoopNest) -> dict[str, str]:
+    """Of the buffers that the program allocates, by name."""
+    found = [stmt.buffer for stmt in walk_statements(nest.body) if isinstance(stmt, Alloc)]
+    return {buffer.name: buffer.dtype for buffer in found}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_copy_is_stored_flipped(name: str, reverse: bool) -> None:
+    """The products then flip nothing; the copy of the other factor stays as it is."""
+    c = product(9, 40, 20, EQUAL[name], reverse)
+    s = with_copy(c, name)
+    case = Case.of(s.state)
+    flipped = check_flipped(case, lower(s.state, name="kernel", limits=ZEN4.register_limits))
+    dtypes = dtypes_of(store_flipped(flipped))
+    assert dtypes["A.global"] != EQUAL[name] == dtypes["B.global"]
+    check_all(case)
+    code = ansor.build(s, [*c.op.input_tensors, c], target=TARGET, name="f").get_source("asm")
+    loops = [block for block in code.split("\n.LBB") if "vpdpbusd" in block]
+    assert loops
+    assert not any("vpxor" in loop for loop in loops if loop.count("vpdpbusd") > 8)
+
+
+def test_others_may_read_a_copy() -> None:
+    """A sum of rows wants the elements as they were."""
+    a, b = te.placeholder((8, 16), "int8", "A"), te.placeholder((16, 32), "int8", "B")
+    copy = te.compute((8, 16), lambda i, k: a[i, k] + 1, name="copy")
+    k, r = te.reduce_axis((0, 16), "k"), te.reduce_axis((0, 16), "r")
+    c = te.compute(
+        (8, 32), lambda i, j: te.sum(te.cast(copy[i, k], "int32") * te.cast(b[k, j], "int32"), axis=k), "C"
+    )
+    rows = te.compute((8,), lambda i: te.sum(te.cast(copy[i, r], "int32"), axis=r), name="rows")
+    s = te.create_schedule([c, rows])
+    j_outer, lanes = s[c].split(s[c].op.axis[1], factor=16)
+    k_outer, products = s[c].split(s[c].op.reduce_axis[0], factor=4)
+    s[c].reorder(s[c].op.axis[0], j_outer, k_outer, lanes, products)
+    s[c].tensorize(lanes, "x86.vpdpbusd.s8s8.512")
+    case = Case.of(s.state)
+    flipped = check_flipped(case, lower(s.state, name="kernel", limits=ZEN4.register_limits))
+    assert dtypes_of(store_flipped(flipped))["copy"] == "uint8"
+    check_all(case)
+
+
+def test_programs_without_copies_are_not_rewritten() -> None:
+    nest = lower(tensorized(product(8, 32, 16, "int8"), "x86.vpdpbusd.s8s8.512", pack=False).state)
+    flipped = flip_factors(nest, ZEN4)
+    assert owed(flipped)
+    assert store_flipped(flipped) is flipped
+    assert store_flipped(nest) is nest
 
 
 # -- intrinsics of one's own ---------------------------------------------------------------------------------

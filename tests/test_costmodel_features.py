@@ -369,6 +369,35 @@ def test_a_sketch_is_refused() -> None:
         extract(task, [State.replay(task.compute_dag, sketch.steps)])
 
 
+def test_signs_that_an_intrinsic_does_not_take_are_work() -> None:
+    """Each load of A is flipped, unless it lies in a copy; each of B is multiplied once more."""
+
+    def work(dtype: str, name: str, copies: int = 0) -> float:
+        a, b = te.placeholder((6, 6, 4), dtype, "A"), te.placeholder((16, 6, 4, 4), "int8", "B")
+        k, p = te.reduce_axis((0, 6), "k"), te.reduce_axis((0, 4), "p")
+
+        def element(i: te.Expr, j: te.Expr, lane: te.Expr) -> te.Expr:
+            factors = te.cast(a[i, k, p], "int32"), te.cast(b[j, k, lane, p], "int32")
+            return te.sum(factors[0] * factors[1], axis=[k, p])
+
+        c = te.compute((6, 16, 4), element, "C")
+        s = te.create_schedule(c)
+        i_outer, i_inner = s[c].split(c.op.axis[0], factor=3)
+        j_outer, j_inner = s[c].split(c.op.axis[1], factor=2)
+        s[c].reorder(i_outer, j_outer, k, i_inner, j_inner, c.op.axis[2], p)
+        s[c].tensorize(c.op.axis[2], name)
+        for tensor in (a, b)[:copies]:
+            s.cache_read(tensor, "global", c)
+        return features_of(s.state, [a, b, c])[-1]["work"]
+
+    visits = (6 // 3) * (64 // 8) * (24 // 4)
+    mixed = work("uint8", "x86.vpdpbusd.128")
+    assert mixed == pytest.approx(visits * 3 * 2, rel=1e-4)
+    assert work("int8", "x86.vpdpbusd.s8s8.128") == pytest.approx(mixed + visits * (3 + 2), rel=1e-4)
+    for copies in (1, 2):
+        assert work("int8", "x86.vpdpbusd.s8s8.128", copies) == pytest.approx(mixed + visits * 2, rel=1e-4)
+
+
 # -- the table ----------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from ansor.codegen.machine import Machine
 from ansor.codegen.updates import update_of
-from ansor.dtypes import int_range, other_sign
+from ansor.dtypes import int_range, is_integer, other_sign
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.ir.nest import (
     Alloc,
@@ -99,6 +99,30 @@ def _alone(vector: Stmt, known: tuple[TensorIntrinsic, ...]) -> Stmt:
     return tile.flipped(made)
 
 
+# -- one factor -------------------------------------------------------------------------------------------
+
+
+def half_range(factor: Expr) -> Const:
+    """What flipping a factor adds, in the dtype that it is flipped into."""
+    dtype = other_sign(factor.dtype)
+    return Const(int_range(dtype)[0] - int_range(factor.dtype)[0], dtype)
+
+
+def flipped(factor: Expr) -> Expr:
+    """A factor, flipped; not folded, so that it can be told (`flipped_factor`)."""
+    half = half_range(factor)
+    return Binary(BinaryOp.ADD, Cast(factor, half.dtype), half, half.dtype)
+
+
+def flipped_factor(expr: Expr) -> Expr | None:
+    """What an expression flips; None if it does something else."""
+    match expr:
+        case Binary(op=BinaryOp.ADD, a=Cast(a=a), b=Const(value=half)) if is_integer(a.dtype):
+            return a if expr.dtype == other_sign(a.dtype) and half == half_range(a).value else None
+        case _:
+            return None
+
+
 # -- one vector loop ---------------------------------------------------------------------------------------
 
 
@@ -111,18 +135,6 @@ class _Product:
     sum_: Load
     factor: Expr
     other: Expr
-
-    @property
-    def half(self) -> Const:
-        """What flipping adds."""
-        dtype = other_sign(self.factor.dtype)
-        return Const(int_range(dtype)[0] - int_range(self.factor.dtype)[0], dtype)
-
-    @property
-    def flipped(self) -> Expr:
-        """The factor, flipped; not folded, so that the emitter can tell."""
-        half = self.half
-        return Binary(BinaryOp.ADD, Cast(self.factor, half.dtype), half, half.dtype)
 
     def adding(self, factor: Expr, place: Load) -> For:
         """The loop, adding the product of `factor` and the other one at `place`."""
@@ -215,7 +227,7 @@ class _Tile:
     def _updating(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, For) and stmt in self.products:
             product = self.products[stmt]
-            return replace(stmt, body=product.adding(product.flipped, product.sum_))
+            return replace(stmt, body=product.adding(flipped(product.factor), product.sum_))
         return map_statements(stmt, self._updating)
 
     def _indebting(self, stmt: Stmt) -> Stmt:
@@ -223,7 +235,9 @@ class _Tile:
         if isinstance(stmt, For):
             product = self.products.get(stmt)
             if product is not None:
-                return replace(stmt, body=product.adding(product.half, self._owed(product.store.indices)))
+                return replace(
+                    stmt, body=product.adding(half_range(product.factor), self._owed(product.store.indices))
+                )
             if stmt.var in self.dropped:
                 return self._indebting(stmt.body)
         if isinstance(stmt, If) and free_vars(stmt.cond) & self.dropped:

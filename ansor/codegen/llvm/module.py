@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from ansor.codegen.llvm.abreast import join_strips
 from ansor.codegen.llvm.analysis import Analysis
+from ansor.codegen.llvm.flipped_copies import store_flipped
 from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.llvm.index import Affine
 from ansor.codegen.llvm.memory import STREAMING, STREAMING_METADATA, Pointer
@@ -75,7 +76,7 @@ def emit_llvm(nest: LoopNest, machine: Machine, name: str | None = None, aligned
 
     def text() -> str:
         straight = replace(nest, body=unroll_scratch(nest.body, machine.register_limits))
-        written = join_strips(flip_factors(straight, machine), machine)
+        written = join_strips(store_flipped(flip_factors(straight, machine)), machine)
         return _Module(written, machine, name or nest.name).text(aligned)
 
     return with_depth(text)

@@ -20,18 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ansor.codegen.llvm.flipping import flipped_factor, half_range
 from ansor.codegen.llvm.index import Affine, add, constant
 from ansor.codegen.llvm.text import Value, vector_type
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.machine import Machine
 from ansor.codegen.updates import Update, update_of
-from ansor.dtypes import dtype_info, is_integer, other_sign
+from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.intrinsics.pattern import operand_bits
 from ansor.ir.nest import For
 from ansor.plugins import blaming, brief
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load
+from ansor.te.expr import Const, Expr, Load
 
 
 class TensorCalls:
@@ -115,17 +116,16 @@ class TensorCalls:
 
     def _words(self, operand: Expr, intrinsic: TensorIntrinsic, loop: For, env: Env) -> Value:
         """An operand as a word of elements for each lane, or one for all."""
-        match operand:
-            case Const(value=value) if is_integer(operand.dtype):
-                return self._repeated(int(value), operand.dtype, intrinsic.depth)
-            case Binary(op=BinaryOp.ADD, a=Cast(a=a), b=Const(value=half)) if _flips(a, operand, half):
-                highest = self._repeated(int(half), operand.dtype, intrinsic.depth)
-                words = self._words(a, intrinsic, loop, env)  # in all lanes: loading them so is free
-                return self.vectors.binary("xor", self.vectors.splat(words, intrinsic.lanes), highest)
-            case _:
-                word = f"i{intrinsic.depth * dtype_info(operand.dtype).bits}"
-                found = self._loaded(operand, word, intrinsic.depth, loop, env)
-                return found or self._put_together(operand, word, intrinsic.depth, loop, env)
+        if isinstance(operand, Const) and is_integer(operand.dtype):
+            return self._repeated(int(operand.value), operand.dtype, intrinsic.depth)
+        factor = flipped_factor(operand)
+        if factor is not None:
+            highest = self._repeated(int(half_range(factor).value), operand.dtype, intrinsic.depth)
+            words = self._words(factor, intrinsic, loop, env)  # in all lanes: loading them so is free
+            return self.vectors.binary("xor", self.vectors.splat(words, intrinsic.lanes), highest)
+        word = f"i{intrinsic.depth * dtype_info(operand.dtype).bits}"
+        found = self._loaded(operand, word, intrinsic.depth, loop, env)
+        return found or self._put_together(operand, word, intrinsic.depth, loop, env)
 
     def _repeated(self, value: int, dtype: str, depth: int) -> Value:
         """A word of equal elements."""
@@ -175,13 +175,6 @@ class TensorCalls:
             return value
         text = f"bitcast {value.full_type} {value.text} to {vector_type(type_, lanes)}"
         return self.fn.inside(text, type_, lanes, value.depth)
-
-
-def _flips(a: Expr, flipped: Expr, added: float) -> bool:
-    """Whether `a`, as the dtype of `flipped`, plus a number is `a` with its highest bit inverted."""
-    if not is_integer(a.dtype) or flipped.dtype != other_sign(a.dtype):
-        return False
-    return abs(added) == 1 << (dtype_info(a.dtype).bits - 1)
 
 
 def _bits(type_: str) -> int:
