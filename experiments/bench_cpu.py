@@ -45,7 +45,16 @@ from experiments.cpu_results import Result, add_means, add_rows
 from experiments.cpu_run import Run
 from experiments.cpu_table import chart, details, some
 from experiments.cpu_tuning import tune
-from experiments.harness import OUT, Bench, folder_to_write, gist, names_among, positive_number, threads_here
+from experiments.harness import (
+    OUT,
+    Bench,
+    folder_to_write,
+    gist,
+    names_among,
+    positive_number,
+    threads_here,
+    words_of,
+)
 from experiments.search_clock import report_quiet
 
 TRIALS: Final = 200
@@ -88,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {cpu_metaschedule.NAME}: {found}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):
-            check_place(folder, Run.now(bench.quick, given.threads))
+            check_place(folder, Run.now(bench.quick, given.threads), _asked(given))
             for case in bench.each(_asked(given), lambda case: case.name):
                 outcome = measured(bench, case, folder, trials, effort, tuner)
                 run = Run.now(bench.quick, given.threads)
@@ -222,7 +231,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ops", type=_cases, default=(), metavar="A,B", help="operations, workloads or groups of them"
     )
     parser.add_argument(
-        "--trials", type=positive_number, metavar="N", help=f"trials of each, {TRIALS} by default"
+        "--trials",
+        type=positive_number,
+        metavar="N",
+        help=f"trials of each; default {TRIALS}, with --quick {QUICK_TRIALS}",
     )
     parser.add_argument(
         "--log-dir",
@@ -253,7 +265,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _cases(text: str) -> list[Case]:
     try:
-        return chosen([word.strip() for word in text.split(",")])
+        return chosen(words_of(text))
     except KeyError as error:
         words = dict.fromkeys(word for case in CASES.values() for word in (case.group, case.workload))
         near = get_close_matches(str(error.args[0]), [*words, *CASES], n=3)

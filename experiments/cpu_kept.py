@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,22 +89,31 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(place)
 
 
-def check_place(folder: Path, run: Run) -> None:
+def check_place(folder: Path, run: Run, asked: Collection[Case] = ()) -> None:
     """
-    Let rows of one machine and one number of threads stand in one table.
+    Let rows of one machine and one number of threads stand in one table, and no quick row for a full one.
 
     Raises
     ------
     UnusableError
-        If the folder has rows of another, or none that can be read.
+        If the folder has rows of another, or none that can be read, or if a quick run is asked for a case
+        that has a row of a full one.
     """
     read(folder)
-    for row in _all(*_rows(folder)):
+    results, failed = _rows(folder)
+    for row in _all(results, failed):
         if (other := Run(**row["run"]).place) != run.place:
             raise UnusableError(
                 f"{folder / FILE} holds rows of another machine ({other}; this is {run.place}): "
                 "name another folder with --log-dir"
             )
+    rows = [results[case.name] for case in asked if case.name in results]
+    full = [row["case"] for row in rows if not Run(**row["run"]).quick]
+    if run.quick and full:
+        raise UnusableError(
+            f"{folder / FILE} holds rows of runs that were not --quick, which this one would replace "
+            f"({', '.join(full)}): name another folder with --log-dir"
+        )
 
 
 def keep(folder: Path, case: Case, found: Result | None, run: Run) -> None:

@@ -97,11 +97,26 @@ def speedup(ours: Sequence[float], peer: Sequence[float]) -> Estimate:
     return Estimate.of([theirs / mine for mine, theirs in zip(ours, peer, strict=True)])
 
 
+def words_of(text: str) -> tuple[str, ...]:
+    """
+    Take a list with commas apart; what is empty in it, as behind a comma at its end, is left out.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If nothing is left.
+    """
+    words = tuple(filter(None, (word.strip() for word in text.split(","))))
+    if not words:
+        raise argparse.ArgumentTypeError(f"{text!r} names nothing")
+    return words
+
+
 def names_among(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     """Make a type of option: some of the known names, with commas between them."""
 
     def read(text: str) -> tuple[str, ...]:
-        names = tuple(name.strip() for name in text.split(","))
+        names = words_of(text)
         if unknown := [name for name in names if name not in known]:
             raise argparse.ArgumentTypeError(
                 f"there is no {', '.join(unknown)}; known are {', '.join(known)}"

@@ -39,6 +39,7 @@ def bench(name: str, options: tuple[str, ...], quick: bool, json_path: str | Non
     `ansor bench NAME --help`.
     """
     names = bench_names()
+    name = name.removeprefix("bench_")
     if list_only:
         click.echo("\n".join(names))
         return 0

@@ -454,7 +454,7 @@ def test_a_benchmark_has_its_own_options_behind_its_name(
     (tmp_path / "there" / "results.json").write_text("[]")
     assert run(["bench", "cpu", "--table", "--log-dir", "there"]) == 2
     assert "there/results.json is not of this version's form" in capfd.readouterr().err
-    assert run(["bench", "cpu", "--help"]) == 0
+    assert run(["bench", "bench_cpu", "--help"]) == 0
     assert "--metaschedule" in capfd.readouterr().out
     assert run(["bench", "cpu", "--nonsense"]) == 2
     assert "unrecognized arguments: --nonsense" in capfd.readouterr().err

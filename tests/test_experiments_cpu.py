@@ -35,6 +35,7 @@ from experiments import (
 )
 from experiments.cpu_cases import CASES, QUICK, Case
 from experiments.cpu_goals import GROUPS, MARGIN, Goal
+from experiments.cpu_kept import read
 from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
 from experiments.cpu_measure import OURS, Effort, Measured
 from experiments.cpu_peers import PEERS, Peer, Prepared
@@ -837,9 +838,22 @@ def test_the_benchmark_goes_through_what_is_asked_for(
     assert "softmax-16x1000: speed" in printed
     assert "no row has it; --metaschedule measures it" in printed
     asked.clear()
-    bench_cpu.main(["--quick", "--log-dir", str(tmp_path), "--threads", "1"])
+    bench_cpu.main(["--quick", "--log-dir", str(tmp_path / "quick"), "--threads", "1"])
     assert [one[0] for one in asked] == list(QUICK)
     assert "torch.compile" not in asked[0][2].peers
+
+
+def test_a_comma_at_the_end_asks_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(bench_cpu, "measured", lambda *rest: None)
+    where = ["--log-dir", str(tmp_path), "--threads", "1", "--peers", "numpy,", "--ops"]
+    bench_cpu.main([*where, "norm-1x256x256, "])
+    assert [one.name for one in read(tmp_path).failed] == ["norm-1x256x256"]
+    with pytest.raises(SystemExit):
+        bench_cpu.main([*where, " ,"])
+    assert "' ,' names nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [["--ops", "nonsense"], ["--peers", "nonsense"], ["--trials", "0"]])

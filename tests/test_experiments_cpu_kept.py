@@ -93,6 +93,17 @@ def test_rows_of_another_machine_or_of_other_threads_are_refused(tmp_path: Path)
             check_place(tmp_path, other)
 
 
+def test_a_quick_row_does_not_replace_a_full_one(tmp_path: Path) -> None:
+    quick = replace(a_run(), quick=True)
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0), a_run())
+    check_place(tmp_path, quick, [NORM])
+    check_place(tmp_path, a_run("def"), [SOFTMAX, NORM])
+    with pytest.raises(UnusableError, match=rf"not --quick, .*\({SOFTMAX.name}\).*--log-dir"):
+        check_place(tmp_path, quick, [SOFTMAX, NORM])
+    keep(tmp_path, SOFTMAX, replace(a_result(SOFTMAX, tmp_path, ansor=1.0), run=quick), quick)
+    check_place(tmp_path, quick, [SOFTMAX])
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"results": [{"case": "x"}], "failed": []}', '{"results": []}'])
 def test_a_file_of_another_form_is_refused_before_anything_is_measured(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -3,8 +3,8 @@
 - `vpdpbusd` (VNNI) adds four products of unsigned and signed bytes to each int32 lane, wrapping as
   int32 arithmetic does: results are exact. For bytes of equal sign one operand is flipped and the difference
   taken off in the end, which costs one more product for each vector of the other operand
-  (`ansor.codegen.llvm.flipping`, `flipped_copies`). `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the target names that) need
-  no such thing.
+  (`ansor.codegen.llvm.flipping`, `flipped_copies`). `vpdpbssd` and `vpdpbuud` (AVX-VNNI-INT8, where the
+  target names that) need no such thing.
 - `vdpbf16ps` adds two products of bfloat16 to each float32 lane, one after the other. It rounds to nearest
   even whatever the mode, and takes denormal inputs and results for zero. So a sum of n products differs from
   one of float32 operations as another order of adding up does (by about sqrt(n) * 2**-24 of the sum of
