@@ -305,6 +305,15 @@ def test_others_may_read_a_copy() -> None:
     check_all(case)
 
 
+def test_what_no_product_flips_stays_as_it_is() -> None:
+    a = te.placeholder((4, 16), "int8", "A")
+    copy = te.compute((4, 16), lambda i, j: a[i, j] + 1, name="copy")
+    c = te.compute((4, 16), lambda i, j: te.cast(copy[i, j], "uint8") + 128, name="C")
+    nest = lower(te.create_schedule(c))
+    assert dtypes_of(nest) == {"copy": "int8"}
+    assert store_flipped(nest) is nest
+
+
 def test_programs_without_copies_are_not_rewritten() -> None:
     nest = lower(tensorized(product(8, 32, 16, "int8"), "x86.vpdpbusd.s8s8.512", pack=False).state)
     flipped = flip_factors(nest, ZEN4)

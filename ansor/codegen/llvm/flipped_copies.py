@@ -20,11 +20,12 @@ from ansor.codegen.llvm.flipping import flipped, flipped_factor
 from ansor.ir.nest import (
     Alloc,
     Buffer,
+    For,
+    LoopKind,
     LoopNest,
     Prefetch,
     Stmt,
     Store,
-    statement_expressions,
     walk_statements,
 )
 from ansor.ir.rewriting import map_expressions, map_statements
@@ -33,20 +34,21 @@ from ansor.te.expr import Expr, Load, distinct_nodes, rewrite
 
 def store_flipped(nest: LoopNest) -> LoopNest:
     """`nest` with flipped elements in each buffer of its own of which a product flips what it reads."""
-    allocated = {stmt.buffer for stmt in walk_statements(nest.body) if isinstance(stmt, Alloc)}
+    statements = list(walk_statements(nest.body))
+    allocated = {stmt.buffer for stmt in statements if isinstance(stmt, Alloc)}
     new: dict[Buffer, Buffer] = {}
-    for node in _nodes(nest.body):
-        factor = flipped_factor(node)
-        if isinstance(factor, Load) and factor.buffer in allocated:
-            new[factor.buffer] = replace(factor.buffer, dtype=node.dtype)
+    for stmt in statements:
+        for node in _products(stmt):
+            factor = flipped_factor(node)
+            if isinstance(factor, Load) and factor.buffer in allocated:
+                new[factor.buffer] = replace(factor.buffer, dtype=node.dtype)
     return replace(nest, body=_storing(_reading(nest.body, new), new)) if new else nest
 
 
-def _nodes(stmt: Stmt) -> Iterator[Expr]:
-    """The nodes of all expressions in a statement."""
-    for inner in walk_statements(stmt):
-        for expr in statement_expressions(inner):
-            yield from distinct_nodes(expr)
+def _products(stmt: Stmt) -> Iterator[Expr]:
+    """What a tensorized loop computes, node by node; nothing of another statement."""
+    if isinstance(stmt, For) and stmt.kind is LoopKind.TENSORIZE and isinstance(stmt.body, Store):
+        yield from distinct_nodes(stmt.body.value)
 
 
 def _reading(stmt: Stmt, new: Mapping[Buffer, Buffer]) -> Stmt:
