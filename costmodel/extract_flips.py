@@ -8,21 +8,22 @@ flipped; and each load of the other factor is multiplied once more for what that
 from __future__ import annotations
 
 from ansor.intrinsics import TensorIntrinsic, get_tensor_intrinsic, is_warp_intrinsic
-from ansor.schedule.stages import Annotation, innermost_pieces
+from ansor.schedule.stages import innermost_pieces
 from ansor.schedule.state import State
 from ansor.schedule.steps import TensorizeStep
 from ansor.te.expr import free_vars
 from costmodel.extract_body import Access
+from sketches.relations import is_tensorized
 
 
 def flips(state: State, stage_id: int, access: Access) -> bool:
     """Whether each load of a factor takes a tensorized stage of a CPU one more instruction."""
-    stage = state.stages[stage_id]
-    if not stage.iterators or stage.iterators[-1].annotation is not Annotation.TENSORIZE:
+    if not is_tensorized(state, stage_id):
         return False
     dtype = access.tensor.dtype
     if not any(one.flipped is not None and dtype in _dtypes(one) for one in _intrinsics(state)):
         return False
+    stage = state.stages[stage_id]
     lanes = innermost_pieces(stage, stage.iterators[-2].name)
     varies = lanes is not None and lanes[-1] in {axis.name for axis in free_vars(*access.indices)}
     return varies or state.stages[state.stage_id(access.tensor)].is_placeholder

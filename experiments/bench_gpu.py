@@ -66,6 +66,7 @@ from experiments.harness import (
     positive_number,
     positive_time,
     speedup,
+    words_of,
 )
 
 MINUTES: Final = 9.0
@@ -259,7 +260,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _cases(text: str) -> list[GPUCase]:
     try:
-        return chosen(text.split(","))
+        return chosen(words_of(text))
     except KeyError as error:
         known = ", ".join(dict.fromkeys(case.workload for case in CASES.values()))
         raise argparse.ArgumentTypeError(
