@@ -76,13 +76,17 @@ def test_other_tiles_are_refused() -> None:
 
 
 def test_transforms_are_unrolled_around_vectors_inside_their_consumer() -> None:
-    """Each transform has its tile unrolled and channels innermost; half transforms live in one tile."""
+    """Each transform has its tile around channels, with the axis that its sums depend on innermost, unrolled.
+
+    Half transforms live in one tile.
+    """
     task = ansor.SearchTask("ansor.conv2d_winograd", (1, 9, 7, 16, 16, 4))
     state = ansor.generate_sketches(task, UNROLLED)[0].state
     stage = {stage.name: stage for stage in state.stages}
     assert [loop.name for loop in stage["Tile"].iterators] == ["p", "c.0", "e", "v", "c.1"]
+    assert [loop.name for loop in stage["TileHalf"].iterators] == ["p", "v", "e", "c"]
     assert [loop.name for loop in stage["Conv"].iterators] == ["n", "h.0", "w.0", "c.0", "h.1", "w.1", "c.1"]
-    assert [loop.annotation.name for loop in stage["Conv"].iterators[4:6]] == ["UNROLL", "UNROLL"]
+    assert [loop.annotation.name for loop in stage["Conv"].iterators[4:6]] == ["NONE", "UNROLL"]
     hosts = {state.stages[one].name: state.stages[at[0]].name for one, at in state.attach.items()}
     assert hosts["Pad"] == "TileHalf"
     assert hosts["TileHalf"] == "Tile"
@@ -177,3 +181,14 @@ def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: 
             state = population.materialize(row)
             found = ansor.build(state, task.compute_dag.tensors)(x, weight)
             assert mismatch(found, expected, "float32", tolerance) is None
+
+
+def test_a_tile_without_conditions_is_unrolled_as_a_whole() -> None:
+    """Its author names it for what only they know, as that a table is read at places that are numbers then."""
+    x = te.placeholder((8, 8, 16), name="X")
+    tiled = {"unrolled_tiles": {"i": 4, "j": 2}}
+    y = te.compute((8, 8, 16), lambda i, j, k: te.exp(x[i, j, k]), name="Y", attrs=tiled)
+    (sketch,) = ansor.generate_sketches(task_of([x, y]), UNROLLED)
+    loops = sketch.state.stages[1].iterators
+    assert [loop.name for loop in loops] == ["i.0", "j.0", "k.0", "i.1", "j.1", "k.1"]
+    assert [loop.annotation.name for loop in loops[3:5]] == ["UNROLL", "UNROLL"]
