@@ -36,7 +36,7 @@ CASES: Final[Mapping[str, tuple[str, str, str]]] = {
 def tuned(n: int, dtypes: Sequence[str], trials: int, intrinsics: bool) -> ansor.Module:
     """Tune a product of n x n matrices and build the best program."""
     task = ansor.SearchTask(func="ansor.matmul", args=(n, n, n, *dtypes))
-    policy = ansor.SketchPolicy(task, params={"cpu_tensor_intrinsics": int(intrinsics)})
+    policy = ansor.SketchPolicy(task, params={"cpu_tensor_intrinsics": 2 * int(intrinsics)})
     options = ansor.TuningOptions(num_measure_trials=trials, verbose=0)
     state = whole(task.tune(options, policy)).best_state
     if state is None:

@@ -7,8 +7,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ansor.codegen.machine import Machine
-from ansor.intrinsics.pattern import tensor_intrinsics
 from ansor.te.expr import int_value
 from experiments.cpu_cases import Case
 
@@ -17,14 +15,12 @@ def arithmetic(case: Case, records: Path) -> float:
     """
     Operations [flop] that set the limit: the computation's, or of the winner's algorithm the products.
 
-    Products with the zeros of a convolution's border do not count, for nobody need compute them. Operations
-    are those of float32: one of another dtype counts as a register holds fewer or more of them.
+    Products with the zeros of a convolution's border do not count, for nobody need compute them.
     """
     task = case.task()
     inside = inside_share(case) if case.is_convolution else 1.0
     if not case.algorithms:
-        products = products_per_lane(case.dtype, Machine.for_target(task.target))
-        return inside * max(0.0, task.compute_dag.flop_count) / products
+        return inside * max(0.0, task.compute_dag.flop_count)
     key = task.best_record(records).input.task.workload_key
     winner = next(one for one in task.algorithms if one.workload_key == key)
     if winner.workload_key == task.workload_key:
@@ -34,14 +30,6 @@ def arithmetic(case: Case, records: Path) -> float:
         for op in winner.compute_dag.ops
         if op.reduce_axis
     )
-
-
-def products_per_lane(dtype: str, machine: Machine) -> float:
-    """Products of a dtype that one instruction of a machine adds to 32 bits of a register."""
-    if dtype == "float64":
-        return 0.5
-    fitting = filter(machine.has_intrinsic, tensor_intrinsics())
-    return max((one.depth for one in fitting if dtype in {read.dtype for read in one.operands}), default=1)
 
 
 def inside_share(case: Case) -> float:

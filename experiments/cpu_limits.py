@@ -2,8 +2,8 @@
 
 Two of them, each a compiled loop on the threads that kernels use:
 
-- multiply-adds on registers, as many at a time as fit there (`experiments.fma_peak`): so many operations take
-  at least so long;
+- multiply-adds on registers, as many at a time as fit there, by the instruction that adds most products of
+  the operation's dtype (`experiments.fma_peak`): so many operations take at least so long;
 - a stream: a loop that reads as many bytes as the inputs hold and writes as many as the output holds, each
   byte once, and computes next to nothing. Both kinds of stores are tried, those that go through the cache and
   those that pass it by (non-temporal), and blocks of several lengths between which reading and writing
@@ -248,10 +248,10 @@ class Stream:
         return self._timer(number)
 
 
-def limit_timers(traffic: Traffic) -> dict[str, Timer]:
-    """Give the ceilings as timers, by name: the multiply-add loop, and the streams."""
+def limit_timers(traffic: Traffic, dtype: str) -> dict[str, Timer]:
+    """Give the ceilings as timers, by name: the multiply-add loop of a dtype, and the streams."""
     first = Stream(traffic, temporal=True, block=BLOCKS[0])
-    timers: dict[str, Timer] = {PEAK: FmaPeak()}
+    timers: dict[str, Timer] = {PEAK: FmaPeak(dtype)}
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
@@ -296,7 +296,9 @@ class Limit:
         return "FMA" if self.compute >= self.stream else "memory"
 
     @classmethod
-    def of(cls, times: Mapping[str, Sequence[float]], flops: float, streaming: bool) -> Limit:
+    def of(
+        cls, times: Mapping[str, Sequence[float]], flops: float, streaming: bool, dtype: str = "float32"
+    ) -> Limit:
         """
         Read the limit of some operations from the times [s] of `limit_timers`.
 
@@ -306,8 +308,10 @@ class Limit:
             Operations of the computation [flop].
         streaming
             Whether our kernel has non-temporal stores.
+        dtype
+            Of the operands that are multiplied.
         """
         streams = {name: median(values) for name, values in times.items() if name.startswith("stream")}
         like = [seconds for name, seconds in streams.items() if ("non-temporal" in name) == streaming]
         least = min(streams.values())
-        return cls(flops * median(times[PEAK]) / peak_flop(), least, min(like, default=least))
+        return cls(flops * median(times[PEAK]) / peak_flop(dtype), least, min(like, default=least))

@@ -204,7 +204,7 @@ def side_by_side(
         notes |= {peer: prepared.note} if prepared.note else {}
     if len(timers) == 1:
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
-    timers |= limit_timers(case.traffic())
+    timers |= limit_timers(case.traffic(), case.dtype)
 
     def all_times(others: Mapping[str, Timer]) -> QuietTurns:
         return quiet_turns(

@@ -89,7 +89,7 @@ class Result:
         notes: Sequence[str] = (),
     ) -> Result:
         """Put together what is known of a case."""
-        limit = Limit.of(measured.times, arithmetic(case, tuned.log), measured.streaming)
+        limit = Limit.of(measured.times, arithmetic(case, tuned.log), measured.streaming, case.dtype)
         if case.algorithms:
             key = case.task().best_record(tuned.log).input.task.workload_key
             weights = ", its weights transformed beforehand, beside the time" if "_prepared" in key else ""

@@ -118,7 +118,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(),),
-    "cpu_tensor_intrinsics": (TensorIntrinsicRule(),),
+    "cpu_tensor_intrinsics": (TensorIntrinsicRule(slow=False), TensorIntrinsicRule()),
     "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),
     "cpu_store_converted": (StoreConverted(),),

@@ -108,7 +108,8 @@ class SketchParams:
     cpu_unrolled_tiles
         1 adds `UnrolledTiles`: stages whose operation names a tile have it unrolled around vectors.
     cpu_tensor_intrinsics
-        1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes.
+        1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes, unless it is
+        known to be slower there than others; 2 does so whatever is known.
     cpu_packed_read
         1 adds `AddPackedRead` to the rules for CPUs, for tensors of dtypes below 32 bits and for panels of
         products; 2 for all tensors: inputs of a tile may go through contiguous scratch.
@@ -166,7 +167,7 @@ class SketchParams:
     disable_change_compute_location: int = _parameter(0, high=1)
     max_tile_waste: float = _parameter(1.25, low=1)
     cpu_unrolled_tiles: int = _parameter(1, high=1)
-    cpu_tensor_intrinsics: int = _parameter(1, high=1)
+    cpu_tensor_intrinsics: int = _parameter(1, high=2)
     cpu_packed_read: int = _parameter(1, high=2)
     cpu_stencil_tiling: int = _parameter(1, high=1)
     cpu_stream_tiling: int = _parameter(1, high=1)

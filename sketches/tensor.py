@@ -1,9 +1,10 @@
 """Tensor intrinsics in sketches: tiles made of what one instruction computes.
 
 `TensorIntrinsicRule` finds the intrinsics of the target's machine that a stage matches (`ansor.intrinsics`)
-and takes the widest. It splits the lanes' axis and the reduction by the intrinsic's extents, which are fixed,
-tiles what is left by the target's structure, as multi-level tiling would, and tensorizes the two fixed loops.
-A stage consumed elementwise also has variants inside its consumer's tiles. Of C[i, j] with "SSRSRS" comes
+and takes the widest, leaving alone what is slower there than multiplying converted operands. It splits the
+lanes' axis and the reduction by the intrinsic's extents, which are fixed, tiles what is left by the target's
+structure, as multi-level tiling would, and tensorizes the two fixed loops. A stage consumed elementwise also
+has variants inside its consumer's tiles. Of C[i, j] with "SSRSRS" comes
 
     i.0 j.0.0  i.1 j.0.1  k.0.0  i.2 j.0.2  k.0.1  i.3 j.0.3  [j.1: 16 lanes] [k.1: 4 products]
 
@@ -18,7 +19,9 @@ Not in TVM, which has no tensor intrinsics.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from ansor.codegen.machine import Machine
 from ansor.intrinsics import Axes, TensorIntrinsic, match, tensor_intrinsics
@@ -26,6 +29,7 @@ from ansor.intrinsics.pattern import product_of
 from ansor.schedule.stages import innermost_pieces
 from ansor.schedule.state import State
 from ansor.schedule.steps import TensorizeStep
+from ansor.task.isa import cpu_name, is_slow
 from ansor.task.target import Target
 from ansor.te.expr import Expr, Read, distinct_nodes, free_vars, int_value
 from ansor.te.tensor import ComputeOp
@@ -35,20 +39,27 @@ from sketches.rule import SketchContext, Successor, Verdict
 from sketches.tiling import can_tile, follow_levels, follow_tiling, tile, tile_consumer
 
 
+@dataclass(frozen=True)
 class TensorIntrinsicRule:
     """A stage that an instruction of the machine computes -> tiled by it; its operand -> packed for it.
 
     There is no sketch of such a stage without the instruction.
+
+    Parameters
+    ----------
+    slow
+        Whether instructions are used that are slower than the usual ones on converted operands (`is_slow`).
     """
 
-    name = "TensorIntrinsicRule"
+    slow: bool = True
+    name: ClassVar[str] = "TensorIntrinsicRule"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        fits = best_intrinsic(context, state, stage_id) is not None
+        fits = self._best(context, state, stage_id) is not None
         return Verdict.APPLY_AND_SKIP_REST if fits else _PACK.verdict(context, state, stage_id)
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        found = best_intrinsic(context, state, stage_id)
+        found = self._best(context, state, stage_id)
         if found is None:
             return _PACK.apply(context, state, stage_id)
         intrinsic, axes = found
@@ -67,6 +78,27 @@ class TensorIntrinsicRule:
             results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
         return results
 
+    def _best(
+        self, context: SketchContext, state: State, stage_id: int
+    ) -> tuple[TensorIntrinsic, Axes] | None:
+        """Find the widest intrinsic of the machine that fills its lanes, and the axes that it runs over."""
+        op = state.stages[stage_id].op
+        if context.is_gpu or not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
+            return None
+        extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
+        if any(extent is None for extent in extents.values()):
+            return None
+        matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
+        matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
+        for intrinsic, pairs in matches:
+            for axes in pairs if _has(context.target, intrinsic, self.slow) else ():
+                lanes, products = extents[axes.lane], extents[axes.reduce]
+                assert lanes is not None
+                assert products is not None
+                if lanes >= intrinsic.lanes and products % intrinsic.depth == 0:
+                    return intrinsic, axes
+        return None
+
 
 def _position(state: State, stage_id: int, loop: str) -> int:
     position = state.stages[stage_id].index_of(loop)
@@ -81,32 +113,12 @@ def _set_apart(state: State, stage_id: int, position: int, length: int) -> State
     return state.reorder(stage_id, [*order, position + 1])
 
 
-def best_intrinsic(
-    context: SketchContext, state: State, stage_id: int
-) -> tuple[TensorIntrinsic, Axes] | None:
-    """Find the widest intrinsic of the machine that fills its lanes, and the axes that it runs over."""
-    op = state.stages[stage_id].op
-    if context.is_gpu or not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
-        return None
-    extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
-    if any(extent is None for extent in extents.values()):
-        return None
-    matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
-    matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
-    for intrinsic, pairs in matches:
-        for axes in pairs if _has(context.target, intrinsic) else ():
-            lanes, products = extents[axes.lane], extents[axes.reduce]
-            assert lanes is not None
-            assert products is not None
-            if lanes >= intrinsic.lanes and products % intrinsic.depth == 0:
-                return intrinsic, axes
-    return None
-
-
 @lru_cache(maxsize=64)
-def _has(target: Target, intrinsic: TensorIntrinsic) -> bool:
-    """Whether the machine of a target has an intrinsic."""
-    return target.kind == "llvm" and Machine.for_target(target).has_intrinsic(intrinsic)
+def _has(target: Target, intrinsic: TensorIntrinsic, slow: bool) -> bool:
+    """Whether the machine of a target has an intrinsic, and one that pays, if it is not to be `slow`."""
+    if target.kind != "llvm" or not Machine.for_target(target).has_intrinsic(intrinsic):
+        return False
+    return slow or not is_slow(cpu_name(target), intrinsic.instruction)
 
 
 class _PackOperand(AddPackedRead):

@@ -41,7 +41,7 @@ from experiments.cpu_measure import OURS, Effort, Measured
 from experiments.cpu_peers import PEERS, Peer, Prepared
 from experiments.cpu_results import Result
 from experiments.cpu_tuning import Tuned
-from experiments.fma_peak import peak_flop
+from experiments.fma_peak import multiply_add, peak_flop
 from experiments.harness import Bench, fresh_process, table
 
 SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
@@ -80,7 +80,7 @@ def test_the_limit_is_the_slower_of_multiply_adds_and_stream() -> None:
 def test_the_multiply_adds_of_the_limit_stay_in_registers(cpu: str) -> None:
     """Of a CPU with sixteen registers as of one with twice as many; on the stack they take twice the time."""
     machine = Machine.of("x86_64-linux-gnu", cpu)
-    code = assembly(multiply_adds_ir(machine.vector_bits // 32, chains(machine)), machine)
+    code = assembly(multiply_adds_ir(multiply_add("float32", machine), chains(machine)), machine)
     assert code.count("vfmadd") == chains(machine)
     assert "rsp" not in code
 
@@ -109,26 +109,26 @@ def test_a_stream_reads_every_line_once_and_writes_every_line(
 
 def test_ceilings_read_and_write_by_turns_in_blocks_that_suit_memory_and_in_such_that_suit_caches() -> None:
     """Of large arrays those that change with every group of lines are faster by a third."""
-    names = [name for name in limit_timers(Traffic(2**26, 2**20)) if name != PEAK]
+    names = [name for name in limit_timers(Traffic(2**26, 2**20), "float32") if name != PEAK]
     assert [name.rpartition(" ")[2] for name in names] == ["512", "65536"] * 2
 
 
 def test_ceilings_have_both_kinds_of_stores_unless_nothing_is_written() -> None:
-    assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096))) > 0
-    assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0)))
+    assert sum("non-temporal" in name for name in limit_timers(Traffic(4096, 4096), "float32")) > 0
+    assert not any("non-temporal" in name for name in limit_timers(Traffic(4096, 0), "float32"))
 
 
 def test_one_thread_alone_moves_little_too() -> None:
     """Starting others takes longer than a few kilobytes do: no library needs to."""
-    assert any(name.endswith(", 1 part") for name in limit_timers(Traffic(4096, 0)))
-    assert not any(name.endswith(", 1 part") for name in limit_timers(Traffic(2**20, 2**20)))
+    assert any(name.endswith(", 1 part") for name in limit_timers(Traffic(4096, 0), "float32"))
+    assert not any(name.endswith(", 1 part") for name in limit_timers(Traffic(2**20, 2**20), "float32"))
 
 
 def test_what_caches_may_hold_is_moved_in_a_part_for_each_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is free takes pieces that another core's cache holds."""
     monkeypatch.setattr("experiments.cpu_limits.get_num_threads", lambda: 2)
-    assert any(name.endswith(", 2 parts") for name in limit_timers(Traffic(2**20, 0)))
-    assert not any(name.endswith(", 2 parts") for name in limit_timers(Traffic(2**26, 0)))
+    assert any(name.endswith(", 2 parts") for name in limit_timers(Traffic(2**20, 0), "float32"))
+    assert not any(name.endswith(", 2 parts") for name in limit_timers(Traffic(2**26, 0), "float32"))
 
 
 # -- cases -----------------------------------------------------------------------------------------------
@@ -172,14 +172,26 @@ def test_products_with_the_border_are_no_part_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("cpu", "products"),
     [
-        ("znver4", {"float64": 0.5, "float32": 1, "float16": 1, "bfloat16": 2, "int8": 4, "uint8": 4}),
-        ("icelake-server", {"bfloat16": 1, "int8": 4}),
-        ("haswell", {"float64": 0.5, "bfloat16": 1, "int8": 1, "uint8": 1}),
+        ("znver4", {"float64": 8, "float32": 16, "float16": 16, "bfloat16": 32, "int8": 64, "uint8": 64}),
+        ("icelake-server", {"bfloat16": 16, "int8": 64}),
+        ("sapphirerapids", {"bfloat16": 16, "int8": 64}),
+        ("haswell", {"float64": 4, "bfloat16": 8, "int8": 8, "uint8": 8}),
     ],
 )
-def test_a_limit_counts_the_instructions_that_the_machine_has(cpu: str, products: dict[str, float]) -> None:
+def test_a_limit_is_of_the_instructions_that_the_machine_has(cpu: str, products: dict[str, int]) -> None:
     machine = Machine.of("x86_64-linux-gnu", cpu)
-    assert {name: cpu_arithmetic.products_per_lane(name, machine) for name in products} == products
+    assert {name: multiply_add(name, machine).products for name in products} == products
+
+
+@pytest.mark.parametrize(
+    ("dtype", "instruction"),
+    [("float32", "vfmadd"), ("float64", "vfmadd"), ("bfloat16", "vdpbf16ps"), ("int8", "vpdpbusd")],
+)
+def test_the_limit_of_a_dtype_is_its_own_instruction(dtype: str, instruction: str) -> None:
+    machine = Machine.of("x86_64-linux-gnu", "znver4")
+    code = assembly(multiply_adds_ir(multiply_add(dtype, machine), chains(machine)), machine)
+    assert code.count(instruction) == chains(machine)
+    assert "rsp" not in code
 
 
 def test_traffic_is_inputs_once_and_output_once() -> None:

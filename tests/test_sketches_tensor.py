@@ -29,7 +29,7 @@ from sketches.neighbours import Neighbourhood
 from tests.costmodel_law import Compared, check_rows
 from tests.program_laws import Case, check_all
 
-ON = {**REFERENCE_SPACE, "cpu_tensor_intrinsics": 1}
+ON = {**REFERENCE_SPACE, "cpu_tensor_intrinsics": 2}
 ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
 BYTES = ("uint8", "int32", "int8")
 BF16 = ("bfloat16", "float32")
@@ -241,11 +241,26 @@ def test_tuning_finds_programs_that_use_the_instruction(
 ) -> None:
     log = str(tmp_path / "log.json")
     task = ansor.SearchTask(func="ansor.matmul", args=args, target="llvm")
-    result = task.tune(
-        ansor.TuningOptions(num_measure_trials=4, measure_callbacks=[ansor.RecordToFile(log)], verbose=0)
+    options = ansor.TuningOptions(
+        num_measure_trials=4, measure_callbacks=[ansor.RecordToFile(log)], verbose=0
     )
+    result = task.tune(options, ansor.SketchPolicy(task, params={"cpu_tensor_intrinsics": 2}))
     assert not result.errors, result
     schedule, made = task.apply_best(log)
     program = ansor.build(schedule, made, target=task.target)
     assert instruction in program.get_source("asm")
     Case.of(schedule.state).check_compiled(lower(schedule, name="kernel"))
+
+
+@pytest.mark.parametrize(("cpu", "chosen"), [("znver4", True), ("sapphirerapids", False)])
+def test_an_instruction_that_is_slow_on_a_cpu_is_left_alone_there(cpu: str, chosen: bool) -> None:
+    """But where it is asked for; float32 copies of both operands are multiplied instead."""
+    target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu} -num-cores=2"
+    task = task_of(tensors("matmul", 64, 64, 64, *BF16), target)
+    for wanted, used in ((1, chosen), (2, True)):
+        found = generate_sketches(task, {"cpu_tensor_intrinsics": wanted})
+        assert all("TensorIntrinsicRule(C)" in sketch.explain() for sketch in found) == used
+        assert any("TensorIntrinsicRule" in sketch.explain() for sketch in found) == used
+    packs = ("AddPackedRead(B)", "AddPackedRead(A)")
+    both = [all(one in sketch.explain() for one in packs) for sketch in generate_sketches(task)]
+    assert any(both) != chosen

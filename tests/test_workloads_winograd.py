@@ -184,7 +184,7 @@ def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: 
 
 
 def test_a_tile_without_conditions_is_unrolled_as_a_whole() -> None:
-    """Its author names it for what only they know, as that a table is read at places that are numbers then."""
+    """Its author names it for what only they know, such as a table that is read at numbers then."""
     x = te.placeholder((8, 8, 16), name="X")
     tiled = {"unrolled_tiles": {"i": 4, "j": 2}}
     y = te.compute((8, 8, 16), lambda i, j, k: te.exp(x[i, j, k]), name="Y", attrs=tiled)

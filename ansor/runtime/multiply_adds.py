@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -57,7 +58,7 @@ def multiply_adds_per_cycle(vector_bytes: int) -> float:
     """Measure the rate that `measured_fma_ports` rounds."""
     machine = Machine.host()
     count, lanes = chains(machine), vector_bytes // 4
-    text = multiply_adds_ir(lanes, count) + _cycles_ir(vector_bytes)
+    text = multiply_adds_ir(MultiplyAdd.of_floats("float", lanes), count) + _cycles_ir(vector_bytes)
     code = load_object(compile_ir(text, machine), ["multiply_adds", "cycles"])
     operands = (ctypes.c_float * (2 * lanes))(*([0.5] * (2 * lanes)))
 
@@ -84,23 +85,50 @@ def chains(machine: Machine) -> int:
     return machine.num_registers - 4
 
 
-def multiply_adds_ir(lanes: int, count: int) -> str:
-    """LLVM IR of `void multiply_adds(ptr operands, i64 steps)`, float32: `count` independent ones per step.
+@dataclass(frozen=True, slots=True)
+class MultiplyAdd:
+    """An instruction that adds products to each lane of a register.
+
+    Attributes
+    ----------
+    symbol
+        LLVM intrinsic, called with the lanes and two operands; multiplies lanes or adds to them.
+    lanes, operand
+        LLVM types of its vectors, of equal size.
+    products
+        How many one adds in all lanes together.
+    """
+
+    symbol: str
+    lanes: str
+    operand: str
+    products: int
+
+    @classmethod
+    def of_floats(cls, dtype: str, lanes: int) -> MultiplyAdd:
+        """That of so many lanes of an LLVM type, "float" or "double"."""
+        vector, suffix = f"<{lanes} x {dtype}>", {"float": "f32", "double": "f64"}[dtype]
+        return cls(f"llvm.fmuladd.v{lanes}{suffix}", vector, vector, lanes)
+
+
+def multiply_adds_ir(kind: MultiplyAdd, count: int) -> str:
+    """LLVM IR of `void multiply_adds(ptr operands, i64 steps)`: `count` independent ones per step.
 
     The operands are two vectors; so many accumulators must hide the latency, and fit into the registers.
     """
-    vector = f"<{lanes} x float>"
-    add = f"call {vector} @llvm.fmuladd.v{lanes}f32({vector} %s{{i}}, {vector} %a, {vector} %b)"
-    accumulators = "\n".join(f"  %s{i} = phi {vector} [ %a, %entry ], [ %t{i}, %loop ]" for i in range(count))
+    lanes, operand = kind.lanes, kind.operand
+    add = f"call {lanes} @{kind.symbol}({lanes} %s{{i}}, {operand} %a, {operand} %b)"
+    accumulators = "\n".join(f"  %s{i} = phi {lanes} [ %s, %entry ], [ %t{i}, %loop ]" for i in range(count))
     sums = "\n".join(f"  %t{i} = {add.format(i=i)}" for i in range(count))
-    ends = "\n".join(f"  store volatile {vector} %t{i}, ptr %p, align 4" for i in range(count))
+    ends = "\n".join(f"  store volatile {lanes} %t{i}, ptr %p, align 4" for i in range(count))
     return f"""
-declare {vector} @llvm.fmuladd.v{lanes}f32({vector}, {vector}, {vector})
+declare {lanes} @{kind.symbol}({lanes}, {operand}, {operand})
 define void @multiply_adds(ptr %p, i64 %steps) {{
 entry:
-  %a = load {vector}, ptr %p, align 4
-  %q = getelementptr {vector}, ptr %p, i64 1
-  %b = load {vector}, ptr %q, align 4
+  %s = load {lanes}, ptr %p, align 4
+  %a = load {operand}, ptr %p, align 4
+  %q = getelementptr {operand}, ptr %p, i64 1
+  %b = load {operand}, ptr %q, align 4
   br label %loop
 loop:
   %n = phi i64 [ 0, %entry ], [ %next, %loop ]
@@ -111,7 +139,7 @@ loop:
   br i1 %more, label %loop, label %exit
 exit:
 {ends}
-  store {vector} %a, ptr %p, align 4
+  store {operand} %a, ptr %p, align 4
   ret void
 }}
 """

@@ -2,8 +2,9 @@
 
 The vector width of this machine comes from the CPU features that LLVM sees. That of another one (a cross
 target) comes from the CPU's name, and where that says nothing from the architecture. No system tells how many
-multiply-adds start in a cycle: where a CPU's name tells, that is a table, so that it is the same in every
-run; of others it is not known here, and `ansor.runtime.multiply_adds` measures this machine's.
+multiply-adds start in a cycle, or which of a CPU's instructions are slow: where a CPU's name tells, that is a
+table, so that it is the same in every run; of others it is not known here, and
+`ansor.runtime.multiply_adds` measures this machine's multiply-adds.
 """
 
 from __future__ import annotations
@@ -49,6 +50,13 @@ _TWO_FMAS = re.compile(
 """CPUs that start two."""
 _BY_MODEL = re.compile(r"skylake-avx512|cascadelake")
 """Of these the ones of which some models start one of 64 bytes, others two; no name tells."""
+
+_SLOW_ON = {"vdpbf16ps": re.compile(r"sapphirerapids|emeraldrapids|graniterapids")}
+"""CPUs that start an instruction so seldom that as many products of float32 take less time, by instruction.
+
+Measured on emeraldrapids, which starts one of 64 bytes every other cycle, and two multiply-adds of float32 in
+each: half as many products. The others have the same cores; their matrix units are to do such products.
+"""
 
 
 def is_host(target: Target) -> bool:
@@ -121,6 +129,12 @@ def fma_ports(cpu: str, vector_bytes: int) -> int:
     if _ONE_FULL_WIDTH_FMA.search(cpu):
         return 2 if _HALF_AS_WIDE.search(cpu) and vector_bytes < 64 else 1
     return 2 if _TWO_FMAS.search(cpu) else 0
+
+
+def is_slow(cpu: str, instruction: str) -> bool:
+    """Whether a CPU, by LLVM's name for it, multiplies float32 sooner than by a tensor instruction it has."""
+    slow_on = _SLOW_ON.get(instruction)
+    return slow_on is not None and slow_on.search(cpu) is not None
 
 
 def _x86_bytes_by_name(cpu: str | None) -> int:
