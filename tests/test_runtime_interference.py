@@ -73,6 +73,24 @@ def test_work_of_threads_that_have_no_core_is_a_disturbance() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_a_hypervisor_takes_of_the_cores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(interference, "_CORES", str(stat))
+    assert interference.seconds_stolen() == 0.0  # there is no such file
+    ticks = os.sysconf("SC_CLK_TCK")
+    lines = [f"cpu{core} 9 9 9 9 9 9 9 {ticks} 0 0" for core in cores]
+    others = [
+        "cpu  9 9 9 9 9 9 9 99 0 0",
+        f"cpu{cores[-1] + 1} 9 9 9 9 9 9 9 99 0 0",
+        "intr 8 9 9 9 9 9 9 9 9",
+    ]
+    stat.write_text("\n".join([*others, *lines]))
+    assert interference.seconds_stolen() == len(cores)
+    stat.write_text("cpu0 1 2\n")
+    assert interference.seconds_stolen() == 0.0
+
+
 def test_waiting_is_counted_upwards_and_what_is_unknown_is_no_interference() -> None:
     before = seconds_waited()
     time.sleep(0.01)

@@ -7,12 +7,13 @@ less: it is as large when a program itself is uneven, and nothing when the other
 
 A thread that waits is counted when it gets its core. One that gets none for long, because it was woken on
 the core of the thread that works for it, or because a hypervisor has taken its core away, is told by that
-other one: the pool counts the time for which threads ran shares whose own had not come by then.
+other one: the pool counts the time for which threads ran shares whose own had not come by then. What a
+hypervisor takes from the cores is counted, too, where it tells (Linux: the eighth number of ``/proc/stat``,
+in ticks of 10 ms).
 
-What nobody sees: other time that a hypervisor takes from a virtual machine, a lower clock, and memory that
-others keep busy from cores of their own. And it cannot be told whom a thread waited for: where a program runs
-on more threads than there are cores, its own threads wait for each other, so there nothing counts as a
-disturbance.
+What nobody sees: a lower clock, and caches and memory that others keep busy from cores of their own. And it
+cannot be told whom a thread waited for: where a program runs on more threads than there are cores, its own
+threads wait for each other, so there nothing counts as a disturbance.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ansor.task.host import available_cores
 DISTURBED: Final = 0.05
 """A timing is disturbed if threads waited for a core, or did the work of others, for more than this share."""
 _TASKS: Final = "/proc/self/task"
+_CORES: Final = "/proc/stat"
 
 Waited = Callable[[], float | None]
 """Gives the seconds that threads have waited for a core so far; None where nobody counts."""
@@ -67,7 +69,18 @@ def waiting_clock(threads: int) -> Waited | None:
 def seconds_disturbed() -> float | None:
     """Tell for how long threads have waited for a core or done the work of one that has none [s]."""
     waited = seconds_waited()
-    return None if waited is None else waited + seconds_alone()
+    return None if waited is None else waited + seconds_alone() + seconds_stolen()
+
+
+def seconds_stolen() -> float:
+    """Tell what a hypervisor has taken of this process's cores so far [s]; 0 where it does not tell."""
+    try:
+        with open(_CORES, "rb") as file:
+            lines = [line.split() for line in file.read().splitlines() if line.startswith(b"cpu")]
+        names = {f"cpu{core}".encode() for core in os.sched_getaffinity(0)}
+        return sum(int(line[8]) for line in lines if line[0] in names) / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, OSError, IndexError, ValueError):  # Another system, or one that does not count.
+        return 0.0
 
 
 def waited_share(before: float | None, after: float | None, seconds: float) -> float:
