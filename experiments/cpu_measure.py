@@ -303,7 +303,7 @@ def call_costs(name: str, libraries: Sequence[str], threads: int) -> dict[str, f
     for peer in libraries:
         with suppress(Exception):  # as in `side_by_side`
             timers[peer] = PEERS[peer].prepare(small, inputs, threads).timer
-    return {peer: min(times) for peer, times in take_turns(timers, 5, 5e-3, 5e-3).items()}
+    return {peer: median(times) for peer, times in take_turns(timers, 9, 5e-3, 5e-3).items()}
 
 
 def without_call(times: Mapping[str, Sequence[float]], costs: Mapping[str, float]) -> dict[str, list[float]]:
