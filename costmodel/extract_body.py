@@ -11,7 +11,7 @@ region. Reads whose indices move differently are accesses of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -42,10 +42,12 @@ from ansor.te.expr import (
     Var,
     children,
     distinct_nodes,
+    free_vars,
     rewrite,
 )
 from ansor.te.tensor import Tensor
 from costmodel.features_reference import OPERATIONS
+from sketches.small_tiles import unrolled_tile
 
 COUNTS: Final = (
     *(f"{kind}_{name}" for kind in ("float", "int") for name in OPERATIONS),
@@ -108,11 +110,14 @@ class Stored:
         Of the element that it is stored to.
     last
         The axis that lanes are taken to run along, the last one; None if there is none.
+    written_out
+        Axes that are numbers where code is written, as those of a tile that its author wants unrolled.
     """
 
     root: Expr
     dtype: str
     last: Var | None
+    written_out: frozenset[Var] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,13 +167,15 @@ class Body:
 def body_of(state: State, stage: int, output: int) -> Body:
     """Facts of what a stage stores to one of its outputs."""
     roots, op = effective_body(state, stage), state.stages[stage].compute
-    return _body(roots, output, op.outputs[output].dtype, op.axis[-1] if op.axis else None)
+    tile = unrolled_tile(state, stage)
+    written_out = frozenset(op.axis[number] for number in tile.unrolled) if tile else frozenset()
+    last = op.axis[-1] if op.axis else None
+    return _body(roots, Stored(roots[output], op.outputs[output].dtype, last, written_out))
 
 
 @lru_cache(maxsize=4096)
-def _body(roots: tuple[Expr, ...], output: int, dtype: str, last: Var | None) -> Body:
-    root = roots[output]
-    stored = Stored(root, dtype, last)
+def _body(roots: tuple[Expr, ...], stored: Stored) -> Body:
+    root, dtype = stored.root, stored.dtype
     reads: list[Expr] = [root]
     siblings: tuple[int, ...] = ()
     if isinstance(root, Reduce):
@@ -228,7 +235,7 @@ def counts_of(stored: Stored, decided: frozenset[Expr] = frozenset()) -> Counts:
         Conditions of choices that hold for all points, and lengths that are 1.
     """
     root = _decided(stored.root, decided) if decided else stored.root
-    counter = _Counter(stored.last, isinstance(root, Reduce))
+    counter = _Counter(stored, isinstance(root, Reduce))
     if not isinstance(root, Reduce):
         return counter.count(root)
     for var, source in zip(root.combiner.rhs, root.sources, strict=True):
@@ -314,13 +321,15 @@ def _sum(*counts: Counts) -> Counts:
 class _Counter:
     """Counts the nodes of an expression tree; `memo` may hold what variables stand for.
 
-    Lanes run along `last`. Nothing counts as hoisted unless it is so in a reduction.
+    Lanes run along the last axis. Nothing counts as hoisted unless it is so in a reduction. Of values that
+    are chosen by axes which are written out each is computed at its own points alone: their mean counts.
     """
 
-    def __init__(self, last: Var | None, reduces: bool) -> None:
+    def __init__(self, stored: Stored, reduces: bool) -> None:
         self.reduces = reduces
         self.memo: dict[Expr, Counts] = {}
-        self.varying: set[Expr | None] = {last}
+        self.varying: set[Expr | None] = {stored.last}
+        self.written_out = stored.written_out
 
     def count(self, expr: Expr) -> Counts:
         known = self.memo.get(expr)
@@ -333,6 +342,9 @@ class _Counter:
             own = list(_ZERO)
             own[_SLOT["loads"]] = own[_SLOT["nodes"]] = own[_SLOT["instructions"]] = 1.0
             return tuple(own)
+        if self._is_written_out(expr):
+            values = [self.count(value) for value in self._values(expr)]
+            return tuple(count / len(values) for count in _sum(*values))
         name = _operation(expr)
         inner = [self.count(child) for child in children(expr)]
         if not inner:
@@ -349,6 +361,19 @@ class _Counter:
             products = any(isinstance(x, Binary) and x.op is BinaryOp.MUL for x in (expr.a, expr.b))
             own[_SLOT[f"{_kind(expr.dtype)}_mad"]] += products
         return tuple(own)
+
+    def _is_written_out(self, expr: Expr) -> bool:
+        """Whether an expression is a choice that is made where code is written."""
+        axes = self.written_out
+        return bool(axes) and isinstance(expr, Select) and axes >= free_vars(expr.cond)
+
+    def _values(self, expr: Expr) -> Iterator[Expr]:
+        """What a chain of such choices chooses from."""
+        while self._is_written_out(expr):
+            assert isinstance(expr, Select)
+            yield expr.then
+            expr = expr.other
+        yield expr
 
     def _is_hoisted(self, expr: Expr, loads: Sequence[bool]) -> bool:
         """Whether a node takes no instruction of a vector, given which of its operands load anything."""

@@ -47,6 +47,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "filters-3": ("no tiled stencils", "all cheap reads inlined"),
     "filters-7": ("no tiled stencils", "all cheap reads inlined"),
     "winograd-28": ("no unrolled tiles", "a loop left out of vectors"),
+    "winograd-56": ("no blocks of tiles",),
 }
 """Tasks for what may be left out of the space of programs, and what each of them shows."""
 TRIALS: Final = 64

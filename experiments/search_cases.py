@@ -159,6 +159,7 @@ CASES: Final[Mapping[str, Case]] = {
     "filters-3": Case("two_filters", (2048, 2048, 3)),
     "filters-7": Case("two_filters", (2048, 2048, 7)),
     "winograd-28": Case("conv2d_winograd", (1, 28, 28, 128, 128)),
+    "winograd-56": Case("conv2d_winograd", (1, 56, 56, 64, 64)),
 }
 TORCH: Final = frozenset({"matmul", "matmul_add", "batch_matmul", "conv2d", "depthwise_conv2d", "softmax"})
 """Workloads whose PyTorch program is here, for float32; the others stand beside numpy."""

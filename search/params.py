@@ -45,8 +45,10 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
   Together above 1, crossover gets what mutation leaves.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in TVM.
-- `cpu_unrolled_tiles`: 1 for tiles that an operation names, unrolled around vectors (`UnrolledTiles`).
-- `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`).
+- `cpu_unrolled_tiles`: 1 for tiles that an operation names, unrolled around vectors (`UnrolledTiles`), 2 for
+  blocks of them, too.
+- `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`), 2 for
+  instructions that are slow there, too.
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits and panels of products
   (`AddPackedRead`), 2 of all inputs, which makes sketches many that seldom hold the best of 64 trials.
 - `cpu_stencil_tiling`: 1 for tiles in outputs of stencils, which what they read is computed for
@@ -89,6 +91,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 ABLATIONS: Final[Mapping[str, Params]] = {
     "dividing tile lengths": {"max_tile_waste": 1.0},
     "no unrolled tiles": {"cpu_unrolled_tiles": 0},
+    "no blocks of tiles": {"cpu_unrolled_tiles": 1},
     "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
     "no tiled stencils": {"cpu_stencil_tiling": 0},
     "no tiled streams": {"cpu_stream_tiling": 0},

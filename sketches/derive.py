@@ -117,7 +117,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 """TVM's rules for CPUs, in order; it has them for GPUs of kind mali as well."""
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
-    "cpu_unrolled_tiles": (UnrolledTiles(),),
+    "cpu_unrolled_tiles": (UnrolledTiles(blocks=False), UnrolledTiles()),
     "cpu_tensor_intrinsics": (TensorIntrinsicRule(slow=False), TensorIntrinsicRule()),
     "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),

@@ -30,7 +30,7 @@ from sketches.relations import (
     needs_tiling,
     single_consumer,
 )
-from sketches.unrolled_tiles import unrolled_tile
+from sketches.small_tiles import unrolled_tile
 
 Rows = NDArray[np.int64]
 """Positions of rows in a column."""

@@ -106,7 +106,8 @@ class SketchParams:
         Largest covered over real iterations of a tiled stage whose tile lengths do not divide its axes; 1 for
         dividing lengths only.
     cpu_unrolled_tiles
-        1 adds `UnrolledTiles`: stages whose operation names a tile have it unrolled around vectors.
+        1 adds `UnrolledTiles`: stages whose operation names a tile have it unrolled around vectors; 2 also
+        tries what comes before the last of them in blocks of its tiles.
     cpu_tensor_intrinsics
         1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes, unless it is
         known to be slower there than others; 2 does so whatever is known.
@@ -166,7 +167,7 @@ class SketchParams:
     max_vectorize_size: int = _parameter(16, low=1)
     disable_change_compute_location: int = _parameter(0, high=1)
     max_tile_waste: float = _parameter(1.25, low=1)
-    cpu_unrolled_tiles: int = _parameter(1, high=1)
+    cpu_unrolled_tiles: int = _parameter(2, high=2)
     cpu_tensor_intrinsics: int = _parameter(1, high=2)
     cpu_packed_read: int = _parameter(1, high=2)
     cpu_stencil_tiling: int = _parameter(1, high=1)

@@ -9,9 +9,10 @@ axis, along the memory, stays innermost and becomes vectors; here the conditions
 
     p  c.0  [e  unroll v]  c.1
 
-A producer of such a stage that is itself one computes no more than that tile, just outside of its loops.
-Nothing else is tried, so that the search is about the products. A stage with `{}` has no tile of its
-own and does the same: it gathers what a tile needs.
+A producer of such a stage that is itself one computes no more than that tile, just outside of its loops. A
+stage with `{}` has no tile of its own and does the same: it gathers what a tile needs. Nothing else is tried,
+so that the search is about the products, but for where these are: in a pass of their own, or in blocks of
+tiles (`sketches.tile_blocks`).
 
 What alone uses the values of a transform, one for each of its own, as an activation behind a convolution
 does, has the tile of that transform, which is inlined into it: the values never see memory.
@@ -22,103 +23,95 @@ Source: Lavin and Gray, 2016, for the transforms. TVM unrolls them with the vect
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import ClassVar
 
-from ansor.schedule.access import AccessAnalysis, named_tile
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.te.expr import Select, distinct_nodes, free_vars
-from ansor.te.tensor import ComputeOp, Operation
 from sketches.relations import is_computed
 from sketches.rule import SketchContext, Successor, Verdict
+from sketches.small_tiles import Tile, first_of_tile, unrolled_tile
+from sketches.tile_blocks import axes_for_blocks, block_of
+from sketches.tiling import can_tile, tile
 
 
+@dataclass(frozen=True)
 class UnrolledTiles:
-    """A transform -> its tile unrolled around vectors, inside that of its consumer; or inlined into it."""
+    """A transform -> its tile unrolled around vectors, inside that of its consumer; or inlined into it.
 
-    name = "UnrolledTiles"
+    Parameters
+    ----------
+    blocks
+        Whether the last transform has variants with blocks of tiles; what its products read is there, too.
+    """
+
+    blocks: bool = True
+    name: ClassVar[str] = "UnrolledTiles"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        untouched = is_computed(state, stage_id) and not state.stages[stage_id].relations
-        fits = untouched and unrolled_tile(state, stage_id) is not None
+        if not is_computed(state, stage_id) or state.stages[stage_id].relations:
+            return Verdict.PASS
+        fits = unrolled_tile(state, stage_id) is not None or _is_blocked(context, state, stage_id)
         return Verdict.APPLY_AND_SKIP_REST if fits else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        tile = unrolled_tile(state, stage_id)
-        assert tile is not None
+        own = unrolled_tile(state, stage_id)
+        block = block_of(state, stage_id)
+        if own is None:
+            assert block is not None
+            tiled, _ = tile(state, stage_id, context.tiling_structure)
+            return [(tiled.compute_at(stage_id, *block), stage_id - 1)]
         if _passes_on(state, stage_id):
             return [(state.compute_inline(stage_id), stage_id - 1)]
         place = _place(state, stage_id)
-        loops = state.stages[stage_id].iterators
-        outer: list[int] = []
-        kept: list[int] = []
-        unrolled: list[int] = []
-        inner: list[int] = []
-        position = 0
-        for number, loop in enumerate(loops):
-            if number in tile.lengths:
-                if loop.extent != tile.lengths[number]:
-                    state = state.split(stage_id, position, (tile.lengths[number],))
-                    outer.append(position)
-                    position += 1
-                if number in tile.unrolled:
-                    state = state.annotate(stage_id, position, Annotation.UNROLL)
-                    unrolled.append(position)
-                else:
-                    kept.append(position)
-            elif number < len(loops) - 1:
-                outer.append(position)
-            else:
-                if place is None:
-                    state = state.split(stage_id, position, (None,))
-                    outer.append(position)
-                    position += 1
-                inner.append(position)
-            position += 1
-        state = state.reorder(stage_id, [*outer, *kept, *unrolled, *inner])
         if place is not None:
-            state = state.compute_at(stage_id, *place)
-        return [(state, stage_id - 1)]
+            tiled = _tiled(state, stage_id, own, whole=True)
+            return [(tiled.compute_at(stage_id, *place), stage_id - 1)]
+        tiled = _tiled(state, stage_id, own, whole=False)
+        if block is not None:
+            return [(tiled.compute_at(stage_id, *block), stage_id - 1)]
+        cut = axes_for_blocks(state, stage_id) if self.blocks else ()
+        return [
+            (tiled, stage_id - 1),
+            *((tiled.split(stage_id, axis, (None,)), stage_id - 1) for axis in cut),
+        ]
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The tile of a transform: its lengths by positions of axes, and which of these are unrolled."""
-
-    lengths: Mapping[int, int]
-    unrolled: frozenset[int]
+def _is_blocked(context: SketchContext, state: State, stage_id: int) -> bool:
+    """Whether a stage belongs in blocks of tiles, products among them."""
+    return can_tile(context, state, stage_id) and block_of(state, stage_id) is not None
 
 
-def unrolled_tile(state: State, stage_id: int) -> Tile | None:
-    """The tile of a transform; None for other stages."""
-    return _tiles(state.access).get(state.stages[stage_id].op)
-
-
-@lru_cache(maxsize=256)
-def _tiles(access: AccessAnalysis) -> Mapping[Operation, Tile]:
-    """Operation -> the tile that its author names, or that of what it alone reads element by element."""
-    tiles: dict[Operation, Tile] = {}
-    for op in access.ops:
-        lengths = named_tile(op)
-        if not isinstance(op, ComputeOp):
-            continue
-        if lengths is not None:
-            tiles[op] = Tile(lengths, _deciding(op) & lengths.keys() or frozenset(lengths))
-        elif not op.reduce_axis:
-            read = (one for one in access.producers(op) if one in tiles and tiles[one].lengths)
-            first = next((one for one in read if access.elementwise_match(one, op)), None)
-            if first is not None:
-                tiles[op] = tiles[first]
-    return tiles
-
-
-def _deciding(op: ComputeOp) -> frozenset[int]:
-    """Positions of the axes that decide which of several sums an element is."""
-    conditions = [node.cond for root in op.body for node in distinct_nodes(root) if isinstance(node, Select)]
-    deciding = {var for condition in conditions for var in free_vars(condition)}
-    return frozenset(number for number, axis in enumerate(op.axis) if axis in deciding)
+def _tiled(state: State, stage_id: int, own: Tile, whole: bool) -> State:
+    """A transform with its tile around vectors; the last axis stays `whole`, or is split around the tile."""
+    loops = state.stages[stage_id].iterators
+    outer: list[int] = []
+    kept: list[int] = []
+    unrolled: list[int] = []
+    inner: list[int] = []
+    position = 0
+    for number, loop in enumerate(loops):
+        if number in own.lengths:
+            if loop.extent != own.lengths[number]:
+                state = state.split(stage_id, position, (own.lengths[number],))
+                outer.append(position)
+                position += 1
+            if number in own.unrolled:
+                state = state.annotate(stage_id, position, Annotation.UNROLL)
+                unrolled.append(position)
+            else:
+                kept.append(position)
+        elif number < len(loops) - 1:
+            outer.append(position)
+        else:
+            if not whole:
+                state = state.split(stage_id, position, (None,))
+                outer.append(position)
+                position += 1
+            inner.append(position)
+        position += 1
+    return state.reorder(stage_id, [*outer, *kept, *unrolled, *inner])
 
 
 def _passes_on(state: State, stage_id: int) -> bool:
@@ -137,9 +130,5 @@ def _place(state: State, stage_id: int) -> tuple[int, int] | None:
     if len(consumers) != 1 or state.is_output(stage_id):
         return None
     (consumer,) = consumers
-    tile = unrolled_tile(state, consumer)
-    if tile is None or not tile.lengths:
-        return None
-    within = len({*tile.lengths, len(state.stages[consumer].compute.axis) - 1})
-    first = len(state.stages[consumer].iterators) - within
+    first = first_of_tile(state, consumer)
     return (consumer, first - 1) if first else None

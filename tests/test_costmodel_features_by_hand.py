@@ -372,6 +372,25 @@ def channels_of_pixels() -> Program:
     return Program([x, y], schedule, expected)
 
 
+def written_out() -> Program:
+    """Which of three sums it is depends on an axis that is unrolled: a point takes the mean of them."""
+    columns = 4 * LANES
+    x = te.placeholder((3, columns), name="X")
+
+    def element(e: te.Expr, c: te.Expr) -> te.Expr:
+        a, b, d = (x[row, c] for row in range(3))
+        return te.select(e == 0, a + b + d, te.select(e == 1, a - b, d * 2.0))
+
+    y = te.compute((3, columns), element, name="Y", attrs={"unrolled_tiles": {"e": 3}})
+
+    def schedule(state: State) -> State:
+        return state.annotate(1, 0, Annotation.UNROLL).annotate(1, 1, Annotation.VECTORIZE)
+
+    vectors = 3 * columns // LANES
+    expected = {"lanes": columns, "work": vectors * (2 + 1 + 1) / 3, "float_addsub": 3 * columns}
+    return Program([x, y], schedule, expected)
+
+
 def channels_of_rows_of_pixels() -> Program:
     """Another loop between that over channels and the vector: their stores are not put together."""
     rows, columns = 4, 32
@@ -659,6 +678,7 @@ PROGRAMS = {
     "pixels": pixels(),
     "channels of pixels": channels_of_pixels(),
     "channels apart": channels_apart(),
+    "values of an unrolled tile": written_out(),
     "channels of rows of pixels": channels_of_rows_of_pixels(),
     "every second element": every_second(),
     "every second element backwards": every_second_backwards(),

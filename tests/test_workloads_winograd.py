@@ -21,7 +21,7 @@ from sketches import ProgramSpace
 from tests.sketches_cases import task_of
 
 EPS = 2.0**-23
-UNROLLED = {"cpu_unrolled_tiles": 1}
+UNROLLED = {"cpu_unrolled_tiles": 2}
 Array = npt.NDArray[Any]
 
 
@@ -105,10 +105,40 @@ def test_what_follows_element_by_element_is_computed_with_the_output() -> None:
         for name in ("Conv", "Scaled"):
             assert stage[name].compute_at is ComputeAt.INLINED
         loops = stage["Y"].iterators
-        assert [loop.name for loop in loops] == ["i", "j.0", "k.0", "c.0", "j.1", "k.1", "c.1"]
-        assert [loop.extent for loop in loops[4:6]] == [4, 4]
+        tiles = ["j.0"] if len(loops) == 7 else ["j.0.0", "j.0.1"]
+        assert [loop.name for loop in loops] == ["i", *tiles, "k.0", "c.0", "j.1", "k.1", "c.1"]
+        assert [loop.extent for loop in loops[-3:-1]] == [4, 4]
         back = sketch.state.stage_id("Back")
         assert sketch.state.stages[sketch.state.attach[back][0]].name == "Y"
+
+
+@pytest.mark.parametrize(("images", "blocks"), [(1, ["h.0.0"]), (2, ["n.0", "h.0.0"])])
+def test_products_and_the_tiles_they_read_may_be_in_blocks(images: int, blocks: list[str]) -> None:
+    """In one sketch for each axis along which tiles may be cut; transformed weights are whole for all."""
+    task = ansor.SearchTask("ansor.conv2d_winograd", (images, 9, 7, 16, 16, 4))
+    found = []
+    for sketch in ansor.generate_sketches(task, UNROLLED):
+        state = sketch.state
+        products, tiles, weights = (state.stage_id(name) for name in ("Products", "Tile", "Kernel"))
+        if products not in state.attach:
+            continue
+        conv, at = state.attach[products]
+        assert state.stages[conv].name == "Conv"
+        assert state.attach[tiles] == (conv, at)
+        assert state.stages[weights].compute_at is ComputeAt.ROOT
+        assert state.attach[state.stage_id("TileHalf")][0] == tiles
+        found.append(state.stages[conv].iterators[at].name)
+    assert found == blocks
+    (plain, *_) = ansor.generate_sketches(task, {"cpu_unrolled_tiles": 1})
+    assert plain.state.stage_id("Products") not in plain.state.attach
+
+
+def test_products_that_others_read_too_are_in_no_block() -> None:
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16, 4)
+    products = next(op for op in ansor.ComputeDAG([x, w, conv]).ops if op.name == "Products").output(0)
+    other = te.compute(products.shape, lambda *i: products(*i) + 1, name="Other")
+    for sketch in ansor.generate_sketches(task_of([x, w, conv, other]), UNROLLED):
+        assert sketch.state.stage_id("Products") not in sketch.state.attach
 
 
 def larger_of_columns() -> list[Tensor]:
@@ -165,7 +195,7 @@ def test_the_space_of_the_reference_has_no_rule_for_transforms() -> None:
 
 
 @pytest.mark.parametrize("params", [UNROLLED, {}], ids=["unrolled", "of TVM"])
-@pytest.mark.parametrize("args", [(1, 9, 7, 20, 18, 4, 1), (2, 8, 6, 4, 8, 2, 0)])
+@pytest.mark.parametrize("args", [(1, 9, 7, 20, 18, 4, 1), (2, 8, 6, 4, 8, 2, 0), (3, 13, 9, 5, 16, 2, 1)])
 def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: dict[str, object]) -> None:
     task = ansor.SearchTask("ansor.conv2d_winograd", args)
     rng = np.random.default_rng(0)
