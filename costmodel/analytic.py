@@ -66,7 +66,6 @@ _USED: Final = (
     "tile_pressure",
     "tile_steps",
     "tile_code",
-    "parallel_chunks",
     "parallel_launches",
     "parallel_balance",
     "parallel_cores",
@@ -286,7 +285,7 @@ class AnalyticModel(CostModel):
         rates, core = self.rates, core_of(task)
         if core.device is not None:
             return device_parts(self.device_rates, core.device, raw)
-        parallel = raw["parallel_chunks"] > 1
+        parallel = raw["parallel_launches"] > 0
         share = np.where(parallel, core.cores * raw["parallel_balance"], 1.0)
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
         cold = raw["footprint"] > core.caches[-1][0]

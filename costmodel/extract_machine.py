@@ -348,13 +348,13 @@ class View:
     def cores(self) -> list[Floats]:
         cores = float(max(self.core.cores, 1))
         chunks = self.chunks.prod(axis=0)
+        any_parallel = self.parallel.any(axis=0)
         first = first_loop(self.parallel)
         outside = np.where(self.numbers < first, self.extent, 1.0).prod(axis=0)
-        own = (self.own & (self.numbers == first)).any(axis=0)
         rounds = np.ceil(chunks / cores)
         return [
             chunks,
-            np.where(own, outside, 0.0),
+            np.where(any_parallel, outside, 0.0),
             chunks / (rounds * cores),
             np.minimum(chunks, cores),
         ]

@@ -104,7 +104,7 @@ _PARALLEL: Final = (
         "iterations",
         "iterations of the parallel loop around or in the statement, 1 if serial",
     ),
-    ("parallel_launches", "launches", "how often such a loop of its own is entered; 0 if it has none"),
+    ("parallel_launches", "launches", "how often such a loop is entered; 0 if serial"),
     ("parallel_balance", "ratio", "chunks / (rounds of all cores x cores)"),
     ("parallel_cores", "cores", "cores that have work"),
 )

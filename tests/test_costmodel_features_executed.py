@@ -12,7 +12,6 @@ from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, Store
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.lowering import lower
-from ansor.schedule.stages import Annotation
 from ansor.task.task import Task
 from ansor.te.expr import Load, int_value
 from ansor.te.tensor import ComputeOp
@@ -103,11 +102,7 @@ def check_row(form: Form, values: np.ndarray, population: Population, row: int, 
             assert chunks <= told <= most, f"{name}: {told} chunks, not {chunks} to {most}\n{nest}"
         else:
             expect("parallel_chunks", chunks)
-        own = any(
-            loop.annotation is Annotation.PARALLEL and loop.extent != 1
-            for loop in state.stages[statement.stage].iterators
-        )
-        expect("parallel_launches", launches if own else 0)
+        expect("parallel_launches", launches)
         check_touched(run, store, found, f"{name}\n{nest}", dense)
         compared += Compared(1, int(told == chunks))
     return compared
