@@ -11,7 +11,7 @@ region. Reads whose indices move differently are accesses of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -19,11 +19,14 @@ from typing import Any, Final
 import numpy as np
 
 from ansor.dtypes import dtype_info, is_float
+from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import combined, is_product
 from ansor.ir.rewriting import conjunction, conjuncts
+from ansor.ir.simplify import prove
 from ansor.ir.terms import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
 from ansor.schedule.inlining import effective_body
+from ansor.schedule.stages import Annotation, made_from
 from ansor.schedule.state import State
 from ansor.te.construct import fold
 from ansor.te.expr import (
@@ -43,7 +46,9 @@ from ansor.te.expr import (
     children,
     distinct_nodes,
     free_vars,
+    int_value,
     rewrite,
+    substitute,
 )
 from ansor.te.tensor import Tensor
 from costmodel.features_reference import OPERATIONS
@@ -111,13 +116,14 @@ class Stored:
     last
         The axis that lanes are taken to run along, the last one; None if there is none.
     written_out
-        Axes that are numbers where code is written, as those of a tile that its author wants unrolled.
+        Axes whose place in a small tile is a number where code is written, as its loop is unrolled; with the
+        tile's length, and how many tiles there are.
     """
 
     root: Expr
     dtype: str
     last: Var | None
-    written_out: frozenset[Var] = frozenset()
+    written_out: frozenset[tuple[Var, int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,10 +173,25 @@ class Body:
 def body_of(state: State, stage: int, output: int) -> Body:
     """Facts of what a stage stores to one of its outputs."""
     roots, op = effective_body(state, stage), state.stages[stage].compute
-    tile = unrolled_tile(state, stage)
-    written_out = frozenset(op.axis[number] for number in tile.unrolled) if tile else frozenset()
     last = op.axis[-1] if op.axis else None
-    return _body(roots, Stored(roots[output], op.outputs[output].dtype, last, written_out))
+    stored = Stored(roots[output], op.outputs[output].dtype, last, _written_out(state, stage))
+    return _body(roots, stored)
+
+
+def _written_out(state: State, stage_id: int) -> frozenset[tuple[Var, int, int]]:
+    """What `Stored` has of the axes of a small tile that the schedule unrolls."""
+    tile, stage = unrolled_tile(state, stage_id), state.stages[stage_id]
+    if tile is None:
+        return frozenset()
+    loops = [loop.name for loop in stage.iterators if loop.annotation is Annotation.UNROLL]
+    unrolled = {axis for loop in loops for axis in made_from(stage, loop)}
+    found: set[tuple[Var, int, int]] = set()
+    for number, axis in enumerate(stage.compute.axis):
+        extent = int_value(axis.extent)
+        if number in tile.unrolled and axis.name in unrolled and extent is not None:
+            length = tile.lengths[number]
+            found.add((axis, length, -(-extent // length)))
+    return frozenset(found)
 
 
 @lru_cache(maxsize=4096)
@@ -329,7 +350,7 @@ class _Counter:
         self.reduces = reduces
         self.memo: dict[Expr, Counts] = {}
         self.varying: set[Expr | None] = {stored.last}
-        self.written_out = stored.written_out
+        self.written_out = {axis: (length, tiles) for axis, length, tiles in stored.written_out}
 
     def count(self, expr: Expr) -> Counts:
         known = self.memo.get(expr)
@@ -342,9 +363,8 @@ class _Counter:
             own = list(_ZERO)
             own[_SLOT["loads"]] = own[_SLOT["nodes"]] = own[_SLOT["instructions"]] = 1.0
             return tuple(own)
-        if self._is_written_out(expr):
-            values = [self.count(value) for value in self._values(expr)]
-            return tuple(count / len(values) for count in _sum(*values))
+        if values := self._values(expr):
+            return tuple(count / len(values) for count in _sum(*map(self.count, values)))
         name = _operation(expr)
         inner = [self.count(child) for child in children(expr)]
         if not inner:
@@ -362,18 +382,32 @@ class _Counter:
             own[_SLOT[f"{_kind(expr.dtype)}_mad"]] += products
         return tuple(own)
 
-    def _is_written_out(self, expr: Expr) -> bool:
-        """Whether an expression is a choice that is made where code is written."""
-        axes = self.written_out
-        return bool(axes) and isinstance(expr, Select) and axes >= free_vars(expr.cond)
+    def _values(self, expr: Expr) -> list[Expr]:
+        """What a choice is at each place in a tile along an axis that is written out, if that is known."""
+        axis = self._decides(expr)
+        if axis is None:
+            return []
+        length, tiles = self.written_out[axis]
+        tile = Var("tile", axis.dtype)
+        bounds = Bounds({tile: (0, tiles - 1)})
+        values: list[Expr] = []
+        for place in range(length):
+            value, here = expr, {axis: tile * length + place}
+            while isinstance(value, Select) and self._decides(value) is axis:
+                holds = prove(substitute(value.cond, here), bounds)
+                if holds is None:
+                    return []
+                value = value.then if holds else value.other
+            values.append(value)
+        return values
 
-    def _values(self, expr: Expr) -> Iterator[Expr]:
-        """What a chain of such choices chooses from."""
-        while self._is_written_out(expr):
-            assert isinstance(expr, Select)
-            yield expr.then
-            expr = expr.other
-        yield expr
+    def _decides(self, expr: Expr) -> Var | None:
+        """The axis that alone decides a choice, if it is written out."""
+        if not self.written_out or not isinstance(expr, Select):
+            return None
+        axes = free_vars(expr.cond)
+        reads = any(isinstance(node, Read) for node in distinct_nodes(expr.cond))
+        return next(iter(axes)) if len(axes) == 1 and not reads and axes <= self.written_out.keys() else None
 
     def _is_hoisted(self, expr: Expr, loads: Sequence[bool]) -> bool:
         """Whether a node takes no instruction of a vector, given which of its operands load anything."""

@@ -296,9 +296,7 @@ class Limit:
         return "FMA" if self.compute >= self.stream else "memory"
 
     @classmethod
-    def of(
-        cls, times: Mapping[str, Sequence[float]], flops: float, streaming: bool, dtype: str = "float32"
-    ) -> Limit:
+    def of(cls, times: Mapping[str, Sequence[float]], flops: float, streaming: bool, dtype: str) -> Limit:
         """
         Read the limit of some operations from the times [s] of `limit_timers`.
 

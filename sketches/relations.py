@@ -120,6 +120,12 @@ def untouched_reduction(state: State, stage_id: int) -> tuple[int, int] | None:
     return None if is_cache_write(state, stage_id) else extents_product(state, stage_id)
 
 
+def only_consumer(state: State, stage_id: int) -> int | None:
+    """Find the one stage that uses the result of another one; None if there are more, or it is an output."""
+    consumers = state.consumers(stage_id)
+    return next(iter(consumers)) if len(consumers) == 1 and not state.is_output(stage_id) else None
+
+
 def single_consumer(state: State, stage_id: int) -> int | None:
     """Find the stage that all uses of this one go to.
 
@@ -139,10 +145,9 @@ def elementwise_consumer(state: State, stage_id: int) -> int | None:
     None as well if the stage is an output, which stays outside all others, if both have a reduction, if the
     consumer is a copy into shared memory, or if it has been tiled for another of its inputs already.
     """
-    consumers = state.consumers(stage_id)
-    if len(consumers) != 1 or state.is_output(stage_id):
+    consumer = only_consumer(state, stage_id)
+    if consumer is None:
         return None
-    consumer = next(iter(consumers))
     stage, other = state.stages[stage_id], state.stages[consumer]
     if not state.access.elementwise_match(stage.op, other.op):
         return None

@@ -60,4 +60,5 @@ def first_of_tile(state: State, stage_id: int) -> int | None:
     if tile is None or not tile.lengths:
         return None
     stage = state.stages[stage_id]
-    return len(stage.iterators) - len({*tile.lengths, len(stage.compute.axis) - 1})
+    last = len(stage.compute.axis) + len(stage.compute.reduce_axis) - 1
+    return len(stage.iterators) - len({*tile.lengths, last})

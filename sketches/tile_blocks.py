@@ -9,7 +9,7 @@ before them the transform of the tiles that these read:
 
 Every block reads the other factor of the products, the weights, as a whole, so few and large ones suit many
 channels, and none at all more still. So both are tried, along each axis on which tiles of a block lie side
-by side.
+by side, where an output is the last transform. In blocks there is plain multi-level tiling alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansor.schedule.kernels import root_of
 from ansor.schedule.stages import made_from
 from ansor.schedule.state import State
 from ansor.te.tensor import Operation
-from sketches.relations import axes_of_reads, needs_tiling
+from sketches.relations import axes_of_reads, needs_tiling, only_consumer
 from sketches.small_tiles import first_of_tile, unrolled_tile
 
 
@@ -30,25 +30,28 @@ def axes_for_blocks(state: State, stage_id: int) -> Iterator[int]:
 
     Of these axes, the first ones, each has one loop outside of the tile: a number is a loop's position, too.
     """
-    tile = unrolled_tile(state, stage_id)
-    if tile is None or not tile.lengths or not _ends_products(state, stage_id):
+    own = unrolled_tile(state, stage_id)
+    if own is None or not own.lengths or not _ends_products(state, stage_id):
         return
     loops = state.stages[stage_id].iterators
-    for number in range(min(min(tile.lengths) + 1, len(loops) - 1)):
-        if loops[number].extent not in (1, tile.lengths.get(number)):
+    for number in range(min(min(own.lengths) + 1, len(loops) - 1)):
+        extent = loops[number].extent
+        if not isinstance(extent, int) or extent > own.lengths.get(number, 1):
             yield number
 
 
 def _ends_products(state: State, stage_id: int) -> bool:
-    """Whether a stage is an output made by transforms of what reuses its inputs, as products do."""
-    opened: list[Operation] = [state.stages[stage_id].op]
+    """Whether a stage is an output made by transforms alone of what reuses its inputs, as products do."""
+    opened: list[Operation] = [state.stages[stage_id].op] if state.is_output(stage_id) else []
     while opened:
         for read in state.access.producers(opened.pop()):
             stage = state.stage_id(read)
+            if only_consumer(state, stage) is None:
+                continue
             if needs_tiling(state, stage):
-                return state.is_output(stage_id)
-            tile = unrolled_tile(state, stage)
-            if tile is not None and tile.lengths:
+                return True
+            own = unrolled_tile(state, stage)
+            if own is not None and own.lengths:
                 opened.append(read)
     return False
 
@@ -59,10 +62,9 @@ def block_of(state: State, stage_id: int) -> tuple[int, int] | None:
     There belong products that a transform reads, and of what these read the tiles: what all lanes of their
     last axis share.
     """
-    consumers = state.consumers(stage_id)
-    if len(consumers) != 1 or state.is_output(stage_id):
+    consumer = only_consumer(state, stage_id)
+    if consumer is None:
         return None
-    (consumer,) = consumers
     if needs_tiling(state, stage_id):
         if unrolled_tile(state, consumer) is None:
             return None

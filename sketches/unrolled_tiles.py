@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from sketches.relations import is_computed
+from sketches.relations import is_computed, only_consumer
 from sketches.rule import SketchContext, Successor, Verdict
 from sketches.small_tiles import Tile, first_of_tile, unrolled_tile
 from sketches.tile_blocks import axes_for_blocks, block_of
@@ -116,19 +116,15 @@ def _tiled(state: State, stage_id: int, own: Tile, whole: bool) -> State:
 
 def _passes_on(state: State, stage_id: int) -> bool:
     """Whether a transform's values are used by one other of the same tile only, each for one of its own."""
-    consumers = state.consumers(stage_id)
-    if len(consumers) != 1 or state.is_output(stage_id):
+    consumer = only_consumer(state, stage_id)
+    if consumer is None:
         return False
-    (consumer,) = consumers
     same = unrolled_tile(state, stage_id) == unrolled_tile(state, consumer)
     return same and state.access.elementwise_match(state.stages[stage_id].op, state.stages[consumer].op)
 
 
 def _place(state: State, stage_id: int) -> tuple[int, int] | None:
     """The only consumer and its loop just outside its tile; None if it is no transform."""
-    consumers = state.consumers(stage_id)
-    if len(consumers) != 1 or state.is_output(stage_id):
-        return None
-    (consumer,) = consumers
-    first = first_of_tile(state, consumer)
-    return (consumer, first - 1) if first else None
+    consumer = only_consumer(state, stage_id)
+    first = None if consumer is None else first_of_tile(state, consumer)
+    return (consumer, first - 1) if consumer is not None and first else None

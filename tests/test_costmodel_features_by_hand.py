@@ -372,22 +372,35 @@ def channels_of_pixels() -> Program:
     return Program([x, y], schedule, expected)
 
 
-def written_out() -> Program:
-    """Which of three sums it is depends on an axis that is unrolled: a point takes the mean of them."""
-    columns = 4 * LANES
+def chosen_sums(unrolled: bool, tiles: int) -> Program:
+    """Which of three sums it is depends on the place in a tile of four, of which two take the last.
+
+    Written out, a point takes the mean of them; else all three, and two choices.
+    """
+    columns, length = 4 * LANES, 4
+    rows = tiles * length
     x = te.placeholder((3, columns), name="X")
 
     def element(e: te.Expr, c: te.Expr) -> te.Expr:
         a, b, d = (x[row, c] for row in range(3))
-        return te.select(e == 0, a + b + d, te.select(e == 1, a - b, d * 2.0))
+        place = te.indexmod(e, length)
+        return te.select(place == 0, a + b + d, te.select(place == 1, a - b, d * 2.0))
 
-    y = te.compute((3, columns), element, name="Y", attrs={"unrolled_tiles": {"e": 3}})
+    y = te.compute((rows, columns), element, name="Y", attrs={"unrolled_tiles": {"e": length}})
 
     def schedule(state: State) -> State:
-        return state.annotate(1, 0, Annotation.UNROLL).annotate(1, 1, Annotation.VECTORIZE)
+        state = state.split(1, 0, [length])
+        state = state.annotate(1, 1, Annotation.UNROLL) if unrolled else state
+        return state.annotate(1, 2, Annotation.VECTORIZE)
 
-    vectors = 3 * columns // LANES
-    expected = {"lanes": columns, "work": vectors * (2 + 1 + 1) / 3, "float_addsub": 3 * columns}
+    adds = (2 + 1 + 0 + 0) / 4 if unrolled else 3
+    muls = 2 / 4 if unrolled else 1
+    points = rows * columns
+    expected = {
+        "float_addsub": adds * points,
+        "float_mul": muls * points,
+        "select_op": 2 * points * (not unrolled),
+    }
     return Program([x, y], schedule, expected)
 
 
@@ -678,7 +691,9 @@ PROGRAMS = {
     "pixels": pixels(),
     "channels of pixels": channels_of_pixels(),
     "channels apart": channels_apart(),
-    "values of an unrolled tile": written_out(),
+    "sums of an unrolled tile": chosen_sums(unrolled=True, tiles=1),
+    "sums of unrolled tiles": chosen_sums(unrolled=True, tiles=3),
+    "sums of tiles that stay loops": chosen_sums(unrolled=False, tiles=3),
     "channels of rows of pixels": channels_of_rows_of_pixels(),
     "every second element": every_second(),
     "every second element backwards": every_second_backwards(),

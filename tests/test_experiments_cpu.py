@@ -66,14 +66,14 @@ def times_of(peak: float, cached: float, passing: float, **others: float) -> dic
 
 def test_the_limit_is_the_slower_of_multiply_adds_and_stream() -> None:
     times = times_of(0.1, 0.03, 0.02)
-    busy = Limit.of(times, flops=peak_flop() / 2, streaming=False)
+    busy = Limit.of(times, flops=peak_flop() / 2, streaming=False, dtype="float32")
     assert busy.seconds == busy.compute == pytest.approx(0.05)
     assert busy.kind == "FMA"
-    moving = Limit.of(times, flops=peak_flop() / 10, streaming=False)
+    moving = Limit.of(times, flops=peak_flop() / 10, streaming=False, dtype="float32")
     assert moving.kind == "memory"
     assert moving.seconds == 0.02, "the fastest stream is the limit, whatever our stores are"
     assert moving.stream_like == 0.03, "the share is of a stream with our kind of stores"
-    assert Limit.of(times, 0.0, streaming=True).stream_like == 0.02
+    assert Limit.of(times, 0.0, streaming=True, dtype="float32").stream_like == 0.02
 
 
 @pytest.mark.parametrize("cpu", ["haswell", "znver4"])

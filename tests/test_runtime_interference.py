@@ -87,7 +87,10 @@ def test_what_a_hypervisor_takes_of_the_cores_counts(tmp_path: Path, monkeypatch
     ]
     stat.write_text("\n".join([*others, *lines]))
     assert interference.seconds_stolen() == len(cores)
-    stat.write_text("cpu0 1 2\n")
+    monkeypatch.setattr(interference, "seconds_waited", lambda: 2.0)
+    monkeypatch.setattr(interference, "seconds_alone", lambda: 3.0)
+    assert interference.seconds_disturbed() == 5.0 + len(cores)
+    stat.write_text(f"cpu{cores[0]} 1 2\n")
     assert interference.seconds_stolen() == 0.0
 
 

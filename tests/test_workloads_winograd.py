@@ -16,6 +16,7 @@ from ansor.te import Tensor
 from ansor.te.interp import evaluate
 from ansor.workloads import CATALOGUE, conv2d, conv2d_winograd
 from ansor.workloads.winograd import amplification
+from costmodel.explain import FeatureTable
 from measure.check import alternative_tolerance, mismatch, output_tolerance, rms
 from sketches import ProgramSpace
 from tests.sketches_cases import task_of
@@ -137,8 +138,21 @@ def test_products_that_others_read_too_are_in_no_block() -> None:
     x, w, conv = conv2d_winograd(1, 9, 7, 16, 16, 4)
     products = next(op for op in ansor.ComputeDAG([x, w, conv]).ops if op.name == "Products").output(0)
     other = te.compute(products.shape, lambda *i: products(*i) + 1, name="Other")
-    for sketch in ansor.generate_sketches(task_of([x, w, conv, other]), UNROLLED):
-        assert sketch.state.stage_id("Products") not in sketch.state.attach
+    task = task_of([x, w, conv, other])
+    found = [one.state.steps for one in ansor.generate_sketches(task, UNROLLED)]
+    assert found == [one.state.steps for one in ansor.generate_sketches(task, {"cpu_unrolled_tiles": 1})]
+
+
+@pytest.mark.parametrize(("size", "then"), [(9, True), (3, False)])
+def test_no_loop_is_cut_into_blocks_that_would_hold_nothing(size: int, then: bool) -> None:
+    """Of a convolution and what follows it both are wanted, or there is one tile along the image."""
+    x, w, conv = conv2d_winograd(1, size, size, 16, 16, 4)
+    after = [te.compute(conv.shape, lambda *i: te.tanh(conv(*i)), name="Y")] if then else []
+    for sketch in ansor.generate_sketches(task_of([x, w, conv, *after]), UNROLLED):
+        state = sketch.state
+        cut = [stage.name for stage in state.stages for loop in stage.iterators if loop.name == "h.0.1"]
+        assert cut == ["Conv"] * (state.stage_id("Products") in state.attach)
+        assert then or not cut
 
 
 def larger_of_columns() -> list[Tensor]:
@@ -206,11 +220,14 @@ def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: 
     expected = evaluate(output, dict(zip(inputs, (x, weight), strict=True)))[output]
     tolerance = replace(output_tolerance(task.compute_dag.outputs[0]), scale=rms(expected))
     space = ProgramSpace.of(task, params)
+    blocked = 0
     for population in space.sample(8, rng).populations:
         for row in range(len(population)):
             state = population.materialize(row)
+            blocked += state.stage_id("Products") in state.attach
             found = ansor.build(state, task.compute_dag.tensors)(x, weight)
             assert mismatch(found, expected, "float32", tolerance) is None
+    assert blocked or not params
 
 
 def test_a_tile_without_conditions_is_unrolled_as_a_whole() -> None:
@@ -222,3 +239,15 @@ def test_a_tile_without_conditions_is_unrolled_as_a_whole() -> None:
     loops = sketch.state.stages[1].iterators
     assert [loop.name for loop in loops] == ["i.0", "j.0", "k.0", "i.1", "j.1", "k.1"]
     assert [loop.annotation.name for loop in loops[3:5]] == ["UNROLL", "UNROLL"]
+
+
+def test_a_tile_may_be_of_terms() -> None:
+    x, k = te.placeholder((8, 8, 8), name="X"), te.reduce_axis((0, 8), "k")
+    tiled = {"unrolled_tiles": {"k": 4}}
+    y = te.compute((8, 8), lambda i, j: te.sum(x[i, j, k], axis=k), name="Y", attrs=tiled)
+    task, rng = task_of([x, y]), np.random.default_rng(0)
+    array = rng.uniform(-1, 1, x.shape).astype(np.float32)
+    for state in ansor.sample_programs(task, 4, rng, UNROLLED):
+        assert FeatureTable.of(task, state).statements == ("Y",)
+        found = ansor.build(state, task.compute_dag.tensors)(array)
+        np.testing.assert_allclose(found, array.sum(axis=2), rtol=1e-5)

@@ -26,7 +26,7 @@ from ansor.runtime.pool import seconds_alone
 from ansor.task.host import available_cores
 
 DISTURBED: Final = 0.05
-"""A timing is disturbed if threads waited for a core, or did the work of others, for more than this share."""
+"""A timing is disturbed if threads waited for cores, lost them, or worked for others for a larger share."""
 _TASKS: Final = "/proc/self/task"
 _CORES: Final = "/proc/stat"
 
@@ -67,13 +67,16 @@ def waiting_clock(threads: int) -> Waited | None:
 
 
 def seconds_disturbed() -> float | None:
-    """Tell for how long threads have waited for a core or done the work of one that has none [s]."""
+    """Tell for how long threads have waited for cores, lost them, or done the work of others [s]."""
     waited = seconds_waited()
     return None if waited is None else waited + seconds_alone() + seconds_stolen()
 
 
 def seconds_stolen() -> float:
-    """Tell what a hypervisor has taken of this process's cores so far [s]; 0 where it does not tell."""
+    """Tell what a hypervisor has taken of this process's cores so far [s]; 0 where it does not tell.
+
+    Ticks are long: one that ends in a timing may have begun before it.
+    """
     try:
         with open(_CORES, "rb") as file:
             lines = [line.split() for line in file.read().splitlines() if line.startswith(b"cpu")]

@@ -121,7 +121,7 @@ def time_calls(
     before_repeat
         Called, untimed, before every run of `number` calls; for flushing caches.
     waited
-        Tells how long threads have waited for a core (`ansor.runtime.interference.seconds_waited`); None:
+        Tells how long threads have waited for a core (`ansor.runtime.interference.seconds_disturbed`); None:
         nothing counts as disturbed.
     most_redone
         None: as often as there are repeats.

@@ -102,7 +102,7 @@ def match_axes(op: ComputeOp, indices: Indices) -> AxisPattern | None:
 
 
 def named_tile(op: Operation) -> Mapping[int, int] | None:
-    """The tile that an operation's author wants unrolled, lengths by positions of axes; None if none."""
+    """The small tile that an operation's author names, lengths by positions of axes; None if none."""
     if not isinstance(op, ComputeOp) or UNROLLED_TILES_ATTR not in op.attrs:
         return None
     names = [axis.name for axis in (*op.axis, *op.reduce_axis)]

@@ -55,7 +55,8 @@ _SLOW_ON = {"vdpbf16ps": re.compile(r"sapphirerapids|emeraldrapids|graniterapids
 """CPUs that start an instruction so seldom that as many products of float32 take less time, by instruction.
 
 Measured on emeraldrapids, which starts one of 64 bytes every other cycle, and two multiply-adds of float32 in
-each: half as many products. The others have the same cores; their matrix units are to do such products.
+each: half as many products. That the others are alike is taken from their cores, which are nearly the same;
+their matrix units are to do such products.
 """
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 from ansor import te
@@ -110,8 +110,8 @@ def _transpose(matrix: Matrix) -> Matrix:
 
 def _combined(matrix: Matrix, column: Expr, value: Callable[[int], Expr]) -> Expr:
     """The sum of `matrix[row][column] * value(row)`, written out for each column, of the same values."""
-    value = lru_cache(maxsize=None)(value)
-    sums = [_sum([row[at] for row in matrix], value) for at in range(len(matrix[0]))]
+    known = cache(value)
+    sums = [_sum([row[at] for row in matrix], known) for at in range(len(matrix[0]))]
     result = sums[-1]
     for at in reversed(range(len(sums) - 1)):
         result = te.select(te.indexmod(column, len(sums)) == at, sums[at], result)
