@@ -71,9 +71,10 @@ def block_of(state: State, stage_id: int) -> tuple[int, int] | None:
         root = root_of(state, consumer)
         at = _loop_over_blocks(state, root)
         return None if at is None else (root, at)
-    place, lanes = state.attach.get(consumer), state.stages[consumer].compute.axis[-1]
+    place = state.attach.get(consumer)
     if place is None or place[1] != _loop_over_blocks(state, place[0]):
         return None
+    lanes = state.stages[consumer].compute.axis[-1]
     return None if any(lanes in axes for axes in axes_of_reads(state, stage_id, consumer)) else place
 
 

@@ -169,6 +169,13 @@ def sums() -> list[Tensor]:
     return [x, w, k, te.compute(conv.shape, lambda *i: te.sum(conv(*i) * k[r], axis=r), name="Y")]
 
 
+def total() -> list[Tensor]:
+    """All elements are added up, to one number without axes."""
+    x, w, conv = conv2d_winograd(1, 9, 7, 16, 16)
+    axes = [te.reduce_axis((0, int(extent)), f"r{at}") for at, extent in enumerate(conv.shape)]  # type: ignore[arg-type]
+    return [x, w, te.compute((), lambda: te.sum(conv(*axes), axis=axes), name="Y")]
+
+
 def two_outputs() -> list[Tensor]:
     x, w, conv = conv2d_winograd(1, 9, 7, 16, 16)
     return [x, w, conv, te.compute(conv.shape, lambda *i: te.exp(conv(*i)), name="Y")]
@@ -179,7 +186,7 @@ def two_readers() -> list[Tensor]:
     return [x, w, *(te.compute(conv.shape, lambda *i: te.exp(conv(*i)), name=name) for name in ("Y", "Z"))]
 
 
-@pytest.mark.parametrize("computation", [larger_of_columns, sums, two_outputs, two_readers])
+@pytest.mark.parametrize("computation", [larger_of_columns, sums, total, two_outputs, two_readers])
 def test_a_transform_that_is_needed_otherwise_is_stored(computation: Callable[[], list[Tensor]]) -> None:
     for sketch in ansor.generate_sketches(task_of(computation()), UNROLLED):
         stage = {stage.name: stage for stage in sketch.state.stages}
