@@ -50,7 +50,7 @@ def _tiles(access: AccessAnalysis) -> Mapping[Operation, Tile]:
 def _deciding(op: ComputeOp) -> frozenset[int]:
     """Positions of the axes that decide which of several sums an element is."""
     conditions = [node.cond for root in op.body for node in distinct_nodes(root) if isinstance(node, Select)]
-    deciding = {var for condition in conditions for var in free_vars(condition)}
+    deciding = free_vars(*conditions)
     return frozenset(number for number, axis in enumerate(op.axis) if axis in deciding)
 
 

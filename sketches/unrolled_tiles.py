@@ -57,24 +57,21 @@ class UnrolledTiles:
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         own = unrolled_tile(state, stage_id)
-        block = block_of(state, stage_id)
         if own is None:
+            block = block_of(state, stage_id)
             assert block is not None
             tiled, _ = tile(state, stage_id, context.tiling_structure)
             return [(tiled.compute_at(stage_id, *block), stage_id - 1)]
         if _passes_on(state, stage_id):
             return [(state.compute_inline(stage_id), stage_id - 1)]
         place = _place(state, stage_id)
-        if place is not None:
-            tiled = _tiled(state, stage_id, own, whole=True)
-            return [(tiled.compute_at(stage_id, *place), stage_id - 1)]
-        tiled = _tiled(state, stage_id, own, whole=False)
-        if block is not None:
-            return [(tiled.compute_at(stage_id, *block), stage_id - 1)]
+        tiled = _tiled(state, stage_id, own, whole=place is not None)
+        inside = place or block_of(state, stage_id)
+        if inside is not None:
+            return [(tiled.compute_at(stage_id, *inside), stage_id - 1)]
         cut = axes_for_blocks(state, stage_id) if self.blocks else ()
         return [
-            (tiled, stage_id - 1),
-            *((tiled.split(stage_id, axis, (None,)), stage_id - 1) for axis in cut),
+            (one, stage_id - 1) for one in (tiled, *(tiled.split(stage_id, axis, (None,)) for axis in cut))
         ]
 
 
@@ -126,5 +123,7 @@ def _passes_on(state: State, stage_id: int) -> bool:
 def _place(state: State, stage_id: int) -> tuple[int, int] | None:
     """The only consumer and its loop just outside its tile; None if it is no transform."""
     consumer = only_consumer(state, stage_id)
-    first = None if consumer is None else first_of_tile(state, consumer)
-    return (consumer, first - 1) if consumer is not None and first else None
+    if consumer is None:
+        return None
+    first = first_of_tile(state, consumer)
+    return (consumer, first - 1) if first else None
