@@ -23,16 +23,15 @@ import numpy as np
 
 import ansor
 from ansor.codegen.compile import compile_ir, loop_reduction
-from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine, target_machine
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
-from ansor.schedule.lowering import lower
 from experiments import command
 from experiments.harness import Bench, Estimate
 from experiments.search_cases import CASES, Case
 from experiments.turns import take_turns
+from measure.emit import ENTRY, emit_program
 
 NAMES: Final = ("matmul-512", "conv2d-14", "winograd-28", "depthwise-112", "softmax-1024")
 PIPELINES: Final = ("ours", "LSR", "O1", "O2", "O3")
@@ -44,13 +43,6 @@ The slowest of 800 random ones took 130 ms on a shared core of a Zen 5 server: h
 """
 FASTER: Final = 1.05
 """Kernels of another pipeline over ours: less is within what times of a few kernels differ by."""
-ENTRY: Final = "kernel"
-
-
-def written_code(state: ansor.State, machine: Machine) -> str:
-    """Lower a program and write its LLVM IR."""
-    nest = lower(state, list(state.dag.tensors), name=ENTRY, limits=machine.register_limits)
-    return emit_llvm(nest, machine, ENTRY)
 
 
 def compiled(text: str, machine: Machine, pipeline: str) -> bytes:
@@ -74,7 +66,7 @@ def cost_of_compiling(bench: Bench, name: str, case: Case, count: int) -> None:
     spent: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES}
     for state in ansor.sample_programs(task, count, np.random.default_rng(0)):
         start = time.thread_time()
-        text = written_code(state, machine)
+        text = emit_program(state, state.dag.tensors, task.target).text
         written.append(1e3 * (time.thread_time() - start))
         for pipeline, times in spent.items():
             start = time.thread_time()
@@ -105,7 +97,7 @@ def speed_of_kernels(bench: Bench, name: str, case: Case, count: int, repeats: i
     addresses = tuple(int(array.ctypes.data) for array in arrays)
     ratios: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES[1:]}
     for state in states:
-        text = written_code(state, machine)
+        text = emit_program(state, state.dag.tensors, task.target).text
         codes = {
             pipeline: load_object(compiled(text, machine, pipeline), (ENTRY,), kernel_imports())
             for pipeline in PIPELINES

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ansor.collector import collector_paused
 from ansor.task.target import Target
 from measure.processor import CPU, kind_of
 
@@ -82,9 +83,14 @@ def emit_program(
     BuildError
         If there is no code for something in it.
     """
-    nest = lowered(state, tensors, target)
-    if kind_of(target) != CPU:
-        return _emit_for_device(nest, target, hardware)
+    with collector_paused():
+        nest = lowered(state, tensors, target)
+        if kind_of(target) != CPU:
+            return _emit_for_device(nest, target, hardware)
+        return _emit_for_cpu(nest, target)
+
+
+def _emit_for_cpu(nest: LoopNest, target: Target) -> EmittedProgram:
     from ansor.codegen.llvm import emit_llvm
     from ansor.codegen.machine import Machine
 

@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 
 from ansor.checks import check_integer
+from ansor.collector import collector_paused
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.plugins import brief
 from ansor.schedule.state import State
@@ -31,7 +32,6 @@ from ansor.task.task import Task
 from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
 from search.asking import check_model, scores_of, teach, unteach
-from search.collector import collector_paused
 from search.custom_rule import PreloadCustomSketchRule
 from search.default_mutations import CPU_MUTATIONS, GPU_MUTATIONS, default_mutations
 from search.evolution import Evolution, Outcome, evolve

@@ -1,7 +1,8 @@
 """Work that makes many small objects, while the collector of cycles does not look through all of them.
 
-What a round of a search allocates is freed by reference counts for the most part; what is in cycles (nodes of
-index arithmetic that know each other) is little, and waits for the end of the round.
+What a round of a search allocates is freed by reference counts for the most part, and what lowering and
+writing a program does; what is in cycles (nodes of index arithmetic that know each other) is little, and
+waits for the end of the block. To look for it takes an eighth of the time of writing a large program.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from search.collector import collector_paused
+from ansor.collector import collector_paused
 
 
 def test_the_collector_rests_inside_and_runs_afterwards():
