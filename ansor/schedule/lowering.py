@@ -30,7 +30,7 @@ from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.prefetches import loads_of, may_bring
 from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
-from ansor.schedule.bounds import Bounds, StageBounds, infer_bounds, loops_outwards
+from ansor.schedule.bounds import Bounds, infer_bounds, loops_outwards
 from ansor.schedule.combining import Targets, combined
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
@@ -374,16 +374,13 @@ class _Lowering:
         stage_id = self.state.stage_id(read.tensor)
         result = (stage_id, read.tensor.value_index)
         buffer = self.params.results.get(result) or self.scratch[result]
-        bounds = None if result in self.params.results else self.bounds.stages.get(stage_id)
-        indices = tuple(self._local(index, dim, bounds) for dim, index in enumerate(read.indices))
+        indices = read.indices
+        if result not in self.params.results and stage_id in self.bounds.stages:
+            indices = tuple(
+                Binary(BinaryOp.SUB, as_index(index), self.points.base(stage_id, dim), INDEX_DTYPE)
+                for dim, index in enumerate(indices)
+            )
         return Load(buffer, indices, read.dtype)
-
-    def _local(self, index: Expr, dim: int, bounds: StageBounds | None) -> Expr:
-        """An index counted from the start of a scratch buffer's region; None for a parameter."""
-        if bounds is None:
-            return index
-        base = self.points.form(bounds.region[dim].base)
-        return Binary(BinaryOp.SUB, as_index(index), base, INDEX_DTYPE)
 
     def _targets(self, stage_id: int, point: Point) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         op = self.state.stages[stage_id].compute

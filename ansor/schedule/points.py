@@ -66,6 +66,7 @@ class Points:
         self.bounds, self.state = bounds, bounds.state
         self._ranges: dict[Var, tuple[int | None, int | None]] = {}
         self._ends: dict[Var, Expr] = {}
+        self._bases: dict[tuple[int, int], Expr] = {}
         self.loops = {stage_id: self._make_loops(stage_id) for stage_id in bounds.stages}
         self.known = Ranges({**self._ranges, **dict.fromkeys(sizes, (0, None))})
 
@@ -105,10 +106,10 @@ class Points:
             for r in splits
             if r.parent not in outermost and made_from(stage, r.parent).isdisjoint(reduced)
         )
-        for axis, region in zip(op.axis, known.region, strict=True):
+        for dim, axis in enumerate(op.axis):
             offset = simplify(values[axis.name], self.known)
             local.append(offset)
-            axes[axis] = simplify(self._sum(self.form(region.base), offset), self.known)
+            axes[axis] = simplify(self._sum(self.base(stage_id, dim), offset), self.known)
             guards.append(self._below(axes[axis], extent_of(axis.extent)))
             guards.append(Binary(BinaryOp.GE, axes[axis], ZERO, "bool"))
         if not spatial_only:
@@ -152,6 +153,13 @@ class Points:
                 return same_structure(self._ends[var], limit)
             case _:
                 return False
+
+    def base(self, stage_id: int, dim: int) -> Expr:
+        """Where the region of a stage begins along an axis."""
+        key = stage_id, dim
+        if key not in self._bases:
+            self._bases[key] = self.form(self.bounds.stages[stage_id].region[dim].base)
+        return self._bases[key]
 
     def form(self, form: Affine) -> Expr:
         """An affine form over atoms as an index expression over loop variables."""
