@@ -47,20 +47,30 @@ STREAMING_METADATA = "!0 = !{i32 1}"
 
 @dataclass(slots=True)
 class Pointer:
-    """A buffer's address, the alignment proven for it [bytes], and how often it was written so far."""
+    """A buffer's address, the alignment proven for it [bytes], and how often it was written so far.
+
+    A register tile has room for so many `elements`, in rows of `room`.
+    """
 
     value: Value
     align: int
     generation: int = 0
+    elements: int = 0
+    room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Under:
-    """What an access depends on: `lanes` of the vector loop, a lane mask, a scalar guard (None: true)."""
+    """What an access depends on: `lanes` of the vector loop, a lane mask, a scalar guard (None: true).
+
+    Where the mask leaves out no more than lanes that are no iterations of the loop, `active` is how many are,
+    else 0.
+    """
 
     lanes: int = 1
     mask: Value | None = None
     guard: Value | None = None
+    active: int = 0
 
 
 ALWAYS = Under()
@@ -122,7 +132,15 @@ class Memory:
     def _is_in_tile(self, buffer: Buffer, base: Affine, lanes: int) -> bool:
         """Whether so many elements from `base` on are in a register tile, whatever is asked of lanes."""
         in_register = buffer.scope == "register" and not base.terms
-        return in_register and 0 <= base.const <= buffer.elements - lanes
+        return in_register and 0 <= base.const <= self.pointers[buffer].elements - lanes
+
+    def _ends_row(self, buffer: Buffer, base: Affine, under: Under) -> bool:
+        """Whether those lanes from `base` on that are no iterations are beyond a row of a register tile."""
+        if not under.active or not self._is_in_tile(buffer, base, under.lanes):
+            return False
+        room = self.pointers[buffer].room
+        place = base.const % room
+        return place + under.active == buffer.constant_shape[-1] and place + under.lanes <= room
 
     def adjacent(self, buffer: Buffer, base: Affine, count: int, under: Under) -> Value:
         """`count` elements that lie side by side, in their memory type; the same whatever the lane."""
@@ -313,7 +331,7 @@ class Memory:
             return
         value = self.vectors.splat(value, under.lanes)
         base, step = self.index.split_lanes(offset)
-        if step == 1 and under.mask is None:
+        if step == 1 and (under.mask is None or self._ends_row(buffer, base, under)):
             self._store(buffer, base, value)
         elif step == 1 and under.mask is not None and self._is_in_tile(buffer, base, under.lanes):
             old = self._load(buffer, base, under.lanes, None, None)

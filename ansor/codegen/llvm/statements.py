@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Protocol
 
 from ansor.codegen.llvm.analysis import Analysis, Facts
@@ -32,8 +33,9 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
-from ansor.ir.code_size import MAX_VECTORS, registers_of
+from ansor.ir.code_size import MAX_VECTORS, registers_of, value_bits
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Prefetch, Seq, Stmt, Store
+from ansor.te.buffer import row_major_strides
 
 MAX_EXPANSION = 4096
 """LLVM takes half a second for as many instructions in a row, minutes for twenty times as many."""
@@ -232,9 +234,9 @@ class Function:
             else:
                 self._expand(loop, extent, env)
             return
-        alone = max(1, self.machine.vector_bits // 8 // facts.value_bytes)
+        alone = self._lanes(facts.value_bytes)
         lanes = alone if in_registers else max(alone, self.analysis.lanes_abreast(loop))
-        masked = self.machine.has_masks and not in_registers and facts.value_bytes >= 4
+        masked = self._masks(facts.value_bytes)
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
         first = 0
@@ -244,6 +246,14 @@ class Function:
             first = pieces.const * lanes
         for start, width, active in _pieces(first, extent.const, lanes, alone if masked else 0):
             self._piece(loop, constant(start), env, width, active)
+
+    def _lanes(self, value_bytes: int) -> int:
+        """Lanes of a vector of such values."""
+        return max(1, self.machine.vector_bits // 8 // value_bytes)
+
+    def _masks(self, value_bytes: int) -> bool:
+        """Whether vectors of such values may have lanes that do not count."""
+        return self.machine.has_masks and value_bytes >= 4
 
     def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
         """Some iterations as the lanes of vectors, of which the first `active` ones count (None: all)."""
@@ -255,7 +265,8 @@ class Function:
             bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
             mask = Value(f"<{bits}>", "i1", lanes)
         var = self.index.lanes_from(first, lanes)
-        self.statement(loop.body, Env({**env.vars, loop.var: var}, Under(lanes, mask, env.under.guard)))
+        under = Under(lanes, mask, env.under.guard, active or 0)
+        self.statement(loop.body, Env({**env.vars, loop.var: var}, under))
 
     # -- scratch memory ------------------------------------------------------------------------------
 
@@ -265,18 +276,15 @@ class Function:
             pointers[buffer].generation += 1
             self.statement(stmt.body, env)
             return
+        if buffer.scope == "register":
+            self._registers(stmt, env)
+            return
         symbolic = not all(isinstance(extent, int) for extent in buffer.shape)
         size = 0 if symbolic else max(1, buffer.size_bytes)
-        if not symbolic and self._on_stack(buffer, size):
+        if not symbolic and size <= _SMALL_BYTES and self._stack_bytes + size <= _STACK_BYTES:
             self._stack_bytes += size
             pointers[buffer] = Pointer(self.fn.slot(size), 64)
-            around = self._accumulators
-            if buffer.scope == "register":
-                lanes = buffer.constant_shape[-1] if buffer.shape else 1
-                bits = self.machine.vector_bits
-                self._accumulators = registers_of(buffer.elements, lanes, buffer.dtype, bits)
             self.statement(stmt.body, env)
-            self._accumulators = around
             return
         text = self._symbolic_bytes(buffer, env) if symbolic else str(size)
         pointers[buffer] = Pointer(self._allocate(text), 64)
@@ -286,10 +294,25 @@ class Function:
         else:
             self._heap.append(pointers[buffer].value)
 
-    def _on_stack(self, buffer: Buffer, size: int) -> bool:
-        if buffer.scope == "register":
-            return True
-        return size <= _SMALL_BYTES and self._stack_bytes + size <= _STACK_BYTES
+    def _registers(self, stmt: Alloc, env: Env) -> None:
+        """Slots on the stack that LLVM makes registers of.
+
+        A row has room for whole vectors, so that one whose last lanes do not count is a register, too.
+        """
+        buffer = stmt.buffer
+        *outer, row = buffer.constant_shape or (1,)
+        value_bytes = value_bits(buffer.dtype) // 8 or 1
+        lanes = self._lanes(value_bytes)
+        room = sum(width for _, width, _ in _pieces(0, row, lanes, lanes if self._masks(value_bytes) else 0))
+        elements = prod(outer) * room
+        size = elements * dtype_info(buffer.dtype).bytes
+        self._stack_bytes += size
+        self.memory.pointers[buffer] = Pointer(self.fn.slot(size), 64, elements=elements, room=room)
+        self.expressions.lay_out(buffer, row_major_strides((*outer, room))[: len(buffer.shape)])
+        around = self._accumulators
+        self._accumulators = registers_of(buffer.elements, row, buffer.dtype, self.machine.vector_bits)
+        self.statement(stmt.body, env)
+        self._accumulators = around
 
     def _symbolic_bytes(self, buffer: Buffer, env: Env) -> str:
         """The size of scratch whose shape is made of the function's sizes."""

@@ -235,6 +235,10 @@ class Expressions:
                 total = add(total, self.math.multiply(form, stride))
         return self.math.joined(total)
 
+    def lay_out(self, buffer: Buffer, strides: tuple[int, ...]) -> None:
+        """Have the elements of a buffer lie so far apart from now on."""
+        self._strides[buffer] = strides
+
     def _strides_of(self, buffer: Buffer, env: Env) -> tuple[int | Affine, ...]:
         known = self._strides.get(buffer)
         if known is not None:
@@ -474,7 +478,7 @@ class Expressions:
         under = env.under
         if cond.lanes == 1:
             return Env(env.vars, replace(under, guard=self.vectors.both(under.guard, cond)), env)
-        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond)), env)
+        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond), active=0), env)
 
     def cheap(self, expr: Expr) -> bool:
         """Whether `expr` is few instructions."""

@@ -1,0 +1,97 @@
+"""Register tiles whose rows are no whole vectors: the lanes beyond them are computed, and are nobody's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ansor.codegen.machine import Machine
+from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.rewriting import fresh_copy
+from ansor.te.expr import BinaryOp, Load, Var, binary
+from tests.codegen_helper import run
+
+F32 = "float32"
+ROWS, STEPS = 3, 9
+S, U, V = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED
+WIDTHS = [3, 5, 7, 11, 15, 21, 31, 45]
+
+
+def tile(width: int, dtype: str, op: BinaryOp, first: int = 0, above: int = 0, lanes: int = 0) -> LoopNest:
+    """C[i, j] += A[i, k] `op` B[k, j] in a tile, `first <= j < lanes` (0: all), `j + k` at least `above`."""
+    a, b = Buffer("A", dtype, (ROWS, STEPS)), Buffer("B", dtype, (STEPS, width))
+    c, acc = Buffer("C", dtype, (ROWS, width)), Buffer("acc", dtype, (ROWS, width), "register")
+    i, j, k = Var("i"), Var("j"), Var("k")
+    sum_ = Load(acc, (i, j), dtype) + binary(op, Load(a, (i, k), dtype), Load(b, (k, j), dtype))
+    update: Stmt = Store(acc, (i, j), sum_)
+    if above:
+        update = If(binary(BinaryOp.GE, j + k, above), update)
+    if first:
+        update = If(binary(BinaryOp.GE, j, first), update)
+
+    def loops(inner: Stmt, extent: int = width) -> Stmt:
+        return fresh_copy(For(i, ROWS, U, For(j, extent, V, inner)))
+
+    before, after = Store(acc, (i, j), Load(c, (i, j), dtype)), Store(c, (i, j), Load(acc, (i, j), dtype))
+    steps = For(k, STEPS, S, loops(update, lanes or width))
+    return LoopNest("tile", (a, b, c), (), Alloc(acc, seq(loops(before), steps, loops(after))), (2,))
+
+
+def arrays(width: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(width)
+    shapes = (ROWS, STEPS), (STEPS, width), (ROWS, width)
+    a, b, c = (rng.integers(1, 9, shape).astype(dtype) for shape in shapes)
+    return a, b, c
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", [F32, "float64", "int32", "float16"])
+def test_rows_of_any_width(width: int, dtype: str) -> None:
+    a, b, c = arrays(width, dtype)
+    expected = c + a @ b
+    run(tile(width, dtype, BinaryOp.MUL), a, b, c)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("first", "above"), [(1, 0), (2, 0), (0, 3), (0, 12), (1, 5)])
+def test_lanes_that_a_step_leaves_out_keep_what_they_have(width: int, first: int, above: int) -> None:
+    """They are elements, unlike those beyond the row: also where it is known beforehand which they are."""
+    a, b, c = arrays(width, F32)
+    j, k = np.arange(width)[None], np.arange(STEPS)[:, None]
+    counts = (j + k >= above) & (j >= first)
+    expected = c + np.where(counts, a[:, :, None] + b, 0).sum(axis=1)
+    run(tile(width, F32, BinaryOp.ADD, first, above), a, b, c)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("width", [8, 16, 31, 32])
+@pytest.mark.parametrize("end", [3, 5, 7, 15, 21])
+def test_lanes_beyond_a_loop_that_are_in_the_row_keep_what_they_have(width: int, end: int) -> None:
+    """As the last ones of a reduction in lanes, of which there are fewer than lanes."""
+    end = min(end, width)
+    a, b, c = arrays(width, F32)
+    expected = c.copy()
+    expected[:, :end] += (a[:, :, None] + b[:, :end]).sum(axis=1)
+    run(tile(width, F32, BinaryOp.ADD, lanes=end), a, b, c)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_lanes_beyond_a_row_divide_by_nothing(width: int) -> None:
+    """What is read for them is zero, by which processors refuse to divide."""
+    a, b, c = arrays(width, "int32")
+    expected = c + (a[:, :, None] // b[None]).sum(axis=1)
+    run(tile(width, "int32", BinaryOp.FLOORDIV), a, b, c)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("cpu", "lanes"), [("znver4", 16), ("haswell", 8)])
+def test_a_row_is_as_few_vectors_as_hold_it(width: int, cpu: str, lanes: int) -> None:
+    from ansor.codegen.llvm import emit_llvm
+
+    text = emit_llvm(tile(width, F32, BinaryOp.MUL), Machine.of("x86_64-unknown-linux-gnu", cpu))
+    sums = [line for line in text.splitlines() if " fadd " in line]
+    assert len(sums) == ROWS * -(-width // lanes)
+    assert text.count("call void @llvm.masked.store") == ROWS * ((width % lanes).bit_count() > 1)
