@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.ir.rewriting import fresh_copy
-from ansor.te.expr import BinaryOp, Load, Var, binary
-from tests.codegen_helper import run
+from ansor.schedule.lowering import lower
+from ansor.te.expr import BinaryOp, Expr, Load, Var, binary
+from tests.codegen_helper import AVX512, run
+from tests.test_intrinsics import product, tensorized
 
 F32 = "float32"
 ROWS, STEPS = 3, 9
 S, U, V = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED
+Place = Callable[[Var, Var], tuple[Expr, ...]]
 WIDTHS = [3, 5, 7, 11, 15, 21, 31, 45]
 
 
@@ -89,9 +96,71 @@ def test_lanes_beyond_a_row_divide_by_nothing(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("cpu", "lanes"), [("znver4", 16), ("haswell", 8)])
 def test_a_row_is_as_few_vectors_as_hold_it(width: int, cpu: str, lanes: int) -> None:
-    from ansor.codegen.llvm import emit_llvm
-
     text = emit_llvm(tile(width, F32, BinaryOp.MUL), Machine.of("x86_64-unknown-linux-gnu", cpu))
     sums = [line for line in text.splitlines() if " fadd " in line]
     assert len(sums) == ROWS * -(-width // lanes)
     assert text.count("call void @llvm.masked.store") == ROWS * ((width % lanes).bit_count() > 1)
+
+
+# -- where all lanes of a piece count, as the others could not be left out -----------------------------------
+
+
+def copied(acc: Buffer, x: Buffer, y: Buffer, read: Place, written: Place, kind: LoopKind = S) -> LoopNest:
+    """Y[written(p, c)] = X[read(p, c)] by way of registers, in vectors along `c`."""
+    pixels, columns = acc.constant_shape
+    p, c, again = Var("p"), Var("c"), Var("again")
+
+    def loops(inner: Stmt) -> Stmt:
+        return fresh_copy(For(p, pixels, U, For(c, columns, V, inner)))
+
+    fill = loops(Store(acc, (p, c), Load(x, read(p, c), x.dtype)))
+    empty = loops(Store(y, written(p, c), Load(acc, (p, c), x.dtype)))
+    return LoopNest("copied", (x, y), (), Alloc(acc, seq(fill, For(again, 2, kind, empty))), (1,))
+
+
+def test_registers_that_threads_read_lie_as_they_were_filled() -> None:
+    acc, x, y = Buffer("acc", F32, (2, 15), "register"), Buffer("X", F32, (2, 15)), Buffer("Y", F32, (2, 15))
+    found, (source, _, _) = np.zeros((2, 15), np.float32), arrays(15, F32)
+    source = np.resize(source, (2, 15))
+    run(copied(acc, x, y, lambda p, c: (p, c), lambda p, c: (p, c), LoopKind.PARALLEL), source, found)
+    np.testing.assert_array_equal(found, source)
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_lanes_apart_are_shuffled_and_not_gathered(step: int) -> None:
+    acc, x = Buffer("acc", F32, (3, 14), "register"), Buffer("X", F32, (3, 14 * step))
+    y = Buffer("Y", F32, (3, 14))
+    source, found = np.arange(42 * step, dtype=np.float32).reshape(3, -1), np.zeros((3, 14), np.float32)
+    text = run(copied(acc, x, y, lambda p, c: (p, c * step), lambda p, c: (p, c)), source, found)
+    np.testing.assert_array_equal(found, source[:, ::step])
+    assert "masked.gather" not in text
+
+
+def test_channels_of_pixels_are_stored_in_whole_vectors() -> None:
+    acc, x, y = Buffer("acc", F32, (3, 14), "register"), Buffer("X", F32, (3, 14)), Buffer("Y", F32, (14, 3))
+    source, found = np.arange(42, dtype=np.float32).reshape(3, 14), np.zeros((14, 3), np.float32)
+    text = run(copied(acc, x, y, lambda p, c: (p, c), lambda p, c: (c, p)), source, found)
+    np.testing.assert_array_equal(found, source.T)
+    assert "masked.scatter" not in text
+
+
+def test_columns_of_registers_become_registers() -> None:
+    acc, x, y = Buffer("acc", F32, (15, 1), "register"), Buffer("X", F32, (15, 1)), Buffer("Y", F32, (15, 1))
+    p, c = Var("p"), Var("c")
+    loops = [
+        For(p, 15, V, For(c, 1, U, store))
+        for store in (Store(acc, (p, c), Load(x, (p, c), F32)), Store(y, (p, c), Load(acc, (p, c), F32)))
+    ]
+    nest = LoopNest("columns", (x, y), (), Alloc(acc, seq(*map(fresh_copy, loops))), (1,))
+    assert "masked" not in emit_llvm(nest, Machine.for_target(AVX512))
+
+
+@pytest.mark.parametrize(("columns", "bits"), [(24, (512, 256)), (28, (512, 256, 128))])
+def test_leftover_lanes_of_products_of_bytes_have_instructions(columns: int, bits: tuple[int, ...]) -> None:
+    """Of which there are versions for shorter vectors, and none that leaves lanes out."""
+    s = tensorized(product(1, columns, 64, "uint8", "int8", "int32"), "x86.vpdpbusd.512", rows=1, columns=1)
+    machine = Machine.for_target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
+    text = emit_llvm(lower(s, limits=machine.register_limits), machine)
+    called = {int(size) for size in re.findall(r"= call .*vpdpbusd\.(\d+)", text)}
+    assert called == set(bits)
+    assert "masked.gather" not in text

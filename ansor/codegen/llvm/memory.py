@@ -11,8 +11,8 @@ a loop that does not write its buffer is placed before that loop (a few per loop
 Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather.
 Under a lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is
 computed without a branch) a load that must not happen reads a block of zeros instead. Of register tiles,
-which nobody else sees, whole vectors are loaded and stored, those lanes as they were: only what is accessed
-without masks becomes registers.
+which nobody else sees, whole vectors are loaded and stored, as only what is accessed without masks becomes
+registers: elements outside the mask as they were, and what is beyond the elements of a row as it comes.
 
 Aligned vectors that are stored to a *streamed* buffer pass the caches by. Such stores are not ordered with
 others until a fence, which a function that has made some must execute before it returns.
@@ -32,6 +32,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer
 from ansor.ir.strides import MOST_APART
+from ansor.te.buffer import row_major_strides
 
 HALVES = ("float16", "bfloat16")
 ZEROS = "@ansor.zeros"
@@ -45,32 +46,48 @@ STREAMING = ", !nontemporal !0"
 STREAMING_METADATA = "!0 = !{i32 1}"
 
 
+@dataclass(frozen=True, slots=True)
+class TileRows:
+    """How a register tile lies on the stack: rows of `width` elements, each with space for `pitch`."""
+
+    count: int
+    width: int
+    pitch: int
+
+    @property
+    def elements(self) -> int:
+        """Elements that there is space for."""
+        return self.count * self.pitch
+
+    def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of a tile of that shape."""
+        return row_major_strides((*shape[:-1], self.pitch))[: len(shape)]
+
+
 @dataclass(slots=True)
 class Pointer:
     """A buffer's address, the alignment proven for it [bytes], and how often it was written so far.
 
-    A register tile has room for so many `elements`, in rows of `room`.
+    Register tiles have `rows`.
     """
 
     value: Value
     align: int
     generation: int = 0
-    elements: int = 0
-    room: int = 0
+    rows: TileRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Under:
     """What an access depends on: `lanes` of the vector loop, a lane mask, a scalar guard (None: true).
 
-    Where the mask leaves out no more than lanes that are no iterations of the loop, `active` is how many are,
-    else 0.
+    Where the mask leaves out no more than lanes that are no iterations of the loop, `active` is how many are.
     """
 
     lanes: int = 1
     mask: Value | None = None
     guard: Value | None = None
-    active: int = 0
+    active: int | None = None
 
 
 ALWAYS = Under()
@@ -130,17 +147,17 @@ class Memory:
         return self.vectors.gathered(elements)
 
     def _is_in_tile(self, buffer: Buffer, base: Affine, lanes: int) -> bool:
-        """Whether so many elements from `base` on are in a register tile, whatever is asked of lanes."""
-        in_register = buffer.scope == "register" and not base.terms
-        return in_register and 0 <= base.const <= self.pointers[buffer].elements - lanes
+        """Whether a register tile has space for so many elements from `base` on, whatever asks for them."""
+        rows = self.pointers[buffer].rows
+        return rows is not None and not base.terms and 0 <= base.const <= rows.elements - lanes
 
     def _ends_row(self, buffer: Buffer, base: Affine, under: Under) -> bool:
-        """Whether those lanes from `base` on that are no iterations are beyond a row of a register tile."""
-        if not under.active or not self._is_in_tile(buffer, base, under.lanes):
+        """Whether those lanes from `base` on that are no iterations are beyond the elements of a row."""
+        rows = self.pointers[buffer].rows
+        if rows is None or under.active is None or base.terms:
             return False
-        room = self.pointers[buffer].room
-        place = base.const % room
-        return place + under.active == buffer.constant_shape[-1] and place + under.lanes <= room
+        place = base.const % rows.pitch
+        return place + under.active == rows.width and place + under.lanes <= rows.pitch
 
     def adjacent(self, buffer: Buffer, base: Affine, count: int, under: Under) -> Value:
         """`count` elements that lie side by side, in their memory type; the same whatever the lane."""

@@ -187,7 +187,7 @@ class _Module:
         for position, buffer in enumerate(buffers):
             outer = caller.memory.pointers[buffer]
             inner = Value(f"%b{position}", "ptr")
-            chunk.memory.pointers[buffer] = Pointer(inner, outer.align)
+            chunk.memory.pointers[buffer] = Pointer(inner, outer.align, rows=outer.rows)
             passed.append(outer.value)
         for var, bound in env.vars.items():
             if var in used:

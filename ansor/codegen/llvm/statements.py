@@ -8,8 +8,8 @@
   Steps of a reduction whose accumulators take more than half of the registers load what they read each for
   itself (`Memory.load_anew`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, or of
-  several times as many (`ansor.codegen.llvm.abreast`), then smaller powers of two. Loops whose iterations
-  cannot be lanes become unrolled or serial ones.
+  several times as many (`ansor.codegen.llvm.abreast`), then one of which some lanes do not count, or smaller
+  powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
 - Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
 - Parallel loops are outlined (`ansor.codegen.llvm.module`); within a parallel loop they are serial.
 - Scratch memory: register tiles and small buffers are stack slots of the function, made once however often
@@ -25,7 +25,7 @@ from typing import Protocol
 from ansor.codegen.llvm.analysis import Analysis, Facts
 from ansor.codegen.llvm.index import Affine, IndexMath, constant, scale
 from ansor.codegen.llvm.interleave import Interleaving
-from ansor.codegen.llvm.memory import Memory, Pointer, Under
+from ansor.codegen.llvm.memory import Memory, Pointer, TileRows, Under
 from ansor.codegen.llvm.tensor import TensorCalls
 from ansor.codegen.llvm.text import FunctionText, Scope, Value
 from ansor.codegen.llvm.values import Env, Expressions
@@ -33,9 +33,8 @@ from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
-from ansor.ir.code_size import MAX_VECTORS, registers_of, value_bits
+from ansor.ir.code_size import MAX_VECTORS, registers_of
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Prefetch, Seq, Stmt, Store
-from ansor.te.buffer import row_major_strides
 
 MAX_EXPANSION = 4096
 """LLVM takes half a second for as many instructions in a row, minutes for twenty times as many."""
@@ -236,7 +235,9 @@ class Function:
             return
         alone = self._lanes(facts.value_bytes)
         lanes = alone if in_registers else max(alone, self.analysis.lanes_abreast(loop))
-        masked = self._masks(facts.value_bytes)
+        masked = self._most_masked(facts.value_bytes)
+        if in_registers and not self.analysis.is_along_rows(loop):
+            masked = 0
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
         first = 0
@@ -244,16 +245,16 @@ class Function:
             pieces = constant(extent.const // lanes)
             self._counted(loop, pieces, env, lanes)
             first = pieces.const * lanes
-        for start, width, active in _pieces(first, extent.const, lanes, alone if masked else 0):
+        for start, width, active in _pieces(first, extent.const, lanes, masked):
             self._piece(loop, constant(start), env, width, active)
 
     def _lanes(self, value_bytes: int) -> int:
-        """Lanes of a vector of such values."""
+        """Lanes of a vector of values of so many bytes."""
         return max(1, self.machine.vector_bits // 8 // value_bytes)
 
-    def _masks(self, value_bytes: int) -> bool:
-        """Whether vectors of such values may have lanes that do not count."""
-        return self.machine.has_masks and value_bytes >= 4
+    def _most_masked(self, value_bytes: int) -> int:
+        """Lanes of the longest vectors of such values of which some may not count; 0 if all must."""
+        return self._lanes(value_bytes) if self.machine.has_masks and value_bytes >= 4 else 0
 
     def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
         """Some iterations as the lanes of vectors, of which the first `active` ones count (None: all)."""
@@ -265,7 +266,7 @@ class Function:
             bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
             mask = Value(f"<{bits}>", "i1", lanes)
         var = self.index.lanes_from(first, lanes)
-        under = Under(lanes, mask, env.under.guard, active or 0)
+        under = Under(lanes, mask, env.under.guard, active)
         self.statement(loop.body, Env({**env.vars, loop.var: var}, under))
 
     # -- scratch memory ------------------------------------------------------------------------------
@@ -297,20 +298,18 @@ class Function:
     def _registers(self, stmt: Alloc, env: Env) -> None:
         """Slots on the stack that LLVM makes registers of.
 
-        A row has room for whole vectors, so that one whose last lanes do not count is a register, too.
+        A row has space for whole vectors, so that one whose last lanes do not count is a register, too.
         """
         buffer = stmt.buffer
-        *outer, row = buffer.constant_shape or (1,)
-        value_bytes = value_bits(buffer.dtype) // 8 or 1
-        lanes = self._lanes(value_bytes)
-        room = sum(width for _, width, _ in _pieces(0, row, lanes, lanes if self._masks(value_bytes) else 0))
-        elements = prod(outer) * room
-        size = elements * dtype_info(buffer.dtype).bytes
+        *outer, width = buffer.constant_shape or (1,)
+        value_bytes = self.analysis.value_bytes(buffer.dtype)
+        pieces = _pieces(0, width, self._lanes(value_bytes), self._most_masked(value_bytes))
+        rows = TileRows(prod(outer), width, pitch=sum(lanes for _, lanes, _ in pieces))
+        size = rows.elements * dtype_info(buffer.dtype).bytes
         self._stack_bytes += size
-        self.memory.pointers[buffer] = Pointer(self.fn.slot(size), 64, elements=elements, room=room)
-        self.expressions.lay_out(buffer, row_major_strides((*outer, room))[: len(buffer.shape)])
+        self.memory.pointers[buffer] = Pointer(self.fn.slot(size), 64, rows=rows)
         around = self._accumulators
-        self._accumulators = registers_of(buffer.elements, row, buffer.dtype, self.machine.vector_bits)
+        self._accumulators = registers_of(buffer.elements, width, buffer.dtype, self.machine.vector_bits)
         self.statement(stmt.body, env)
         self._accumulators = around
 

@@ -235,17 +235,15 @@ class Expressions:
                 total = add(total, self.math.multiply(form, stride))
         return self.math.joined(total)
 
-    def lay_out(self, buffer: Buffer, strides: tuple[int, ...]) -> None:
-        """Have the elements of a buffer lie so far apart from now on."""
-        self._strides[buffer] = strides
-
     def _strides_of(self, buffer: Buffer, env: Env) -> tuple[int | Affine, ...]:
         known = self._strides.get(buffer)
         if known is not None:
             return known
-        if buffer.strides is not None:
-            self._strides[buffer] = buffer.strides
-            return buffer.strides
+        rows = self.memory.pointers[buffer].rows
+        fixed = buffer.strides if rows is None else rows.strides(buffer.constant_shape)
+        if fixed is not None:
+            self._strides[buffer] = fixed
+            return fixed
         extents = [constant(e) if isinstance(e, int) else self.index(e, env) for e in buffer.shape]
         strides = [constant(1)]
         for extent in reversed(extents[1:]):
@@ -478,7 +476,7 @@ class Expressions:
         under = env.under
         if cond.lanes == 1:
             return Env(env.vars, replace(under, guard=self.vectors.both(under.guard, cond)), env)
-        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond), active=0), env)
+        return Env(env.vars, replace(under, mask=self.vectors.both(under.mask, cond), active=None), env)
 
     def cheap(self, expr: Expr) -> bool:
         """Whether `expr` is few instructions."""
