@@ -25,16 +25,17 @@ import numpy as np
 
 import ansor
 from ansor.codegen.compile import compile_ir, loop_reduction
+from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine, target_machine
+from ansor.collector import collector_paused
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import compiled_timer
+from ansor.schedule.lowering import lower
 from experiments import command
 from experiments.harness import Bench, Estimate
 from experiments.search_cases import CASES, Case
 from experiments.turns import take_turns
-from measure import MeasureInput
-from measure.emit import ENTRY, emit_program
 
 NAMES: Final = ("matmul-512", "conv2d-14", "winograd-28", "depthwise-112", "softmax-1024")
 PIPELINES: Final = ("ours", "LSR", "O1", "O2", "O3")
@@ -44,10 +45,18 @@ WORST_MS: Final = 250.0
 
 The slowest of 800 random ones took 130 ms on a shared core of a Zen 5 server: half as fast a one keeps it.
 """
+ENTRY: Final = "kernel"
 WARM: Final = 4
 """Programs that are built before the time is taken."""
 FASTER: Final = 1.05
 """Kernels of another pipeline over ours: less is within what times of a few kernels differ by."""
+
+
+def written_code(state: ansor.State, machine: Machine) -> str:
+    """Lower a program and write its LLVM IR, as builders do."""
+    with collector_paused():
+        nest = lower(state, list(state.dag.tensors), name=ENTRY, limits=machine.register_limits)
+        return emit_llvm(nest, machine, ENTRY, aligned=True)
 
 
 def compiled(text: str, machine: Machine, pipeline: str) -> bytes:
@@ -71,7 +80,7 @@ def cost_of_compiling(bench: Bench, name: str, case: Case, count: int) -> None:
     spent: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES}
     for state in ansor.sample_programs(task, count, np.random.default_rng(0)):
         start = time.thread_time()
-        text = emit_program(state, state.dag.tensors, task.target).text
+        text = written_code(state, machine)
         written.append(1e3 * (time.thread_time() - start))
         for pipeline, times in spent.items():
             start = time.thread_time()
@@ -93,7 +102,7 @@ def time_of_building(bench: Bench, name: str, case: Case, count: int) -> None:
     """Time how long a search waits for programs that it proposes: all of them, by the builder that it has."""
     task = case.task()
     states = ansor.SketchPolicy(task).propose(0, count + WARM, ansor.History()).states
-    inputs = [MeasureInput(task, state) for state in states]
+    inputs = [ansor.MeasureInput(task, state) for state in states]
     with ansor.LocalBuilder() as builder:
         builder.build(inputs[:WARM])  # starts its workers
         start = time.perf_counter()
@@ -118,7 +127,7 @@ def speed_of_kernels(bench: Bench, name: str, case: Case, count: int, repeats: i
     addresses = tuple(int(array.ctypes.data) for array in arrays)
     ratios: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES[1:]}
     for state in states:
-        text = emit_program(state, state.dag.tensors, task.target).text
+        text = written_code(state, machine)
         codes = {
             pipeline: load_object(compiled(text, machine, pipeline), (ENTRY,), kernel_imports())
             for pipeline in PIPELINES
