@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info
+from ansor.ir.accesses import accesses_of
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import own_instructions, vectors_of
 from ansor.ir.nest import (
@@ -29,7 +30,7 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.ir.strides import coefficient
+from ansor.ir.strides import runs_along
 from ansor.te.expr import Expr, Load, Var, distinct_nodes, free_vars
 
 Item = TypeVar("Item")
@@ -70,7 +71,7 @@ class Analysis:
         self._read: dict[Store, frozenset[Buffer]] = {}
         self._in_lanes: dict[For, bool] = {}
         self._abreast: dict[For, int] = {}
-        self._along_rows: dict[For, bool] = {}
+        self._masks: dict[For, bool] = {}
         self._in_turn: dict[If, If] = {}
 
     def facts(self, stmt: Stmt) -> Facts:
@@ -165,28 +166,29 @@ class Analysis:
             known = self._abreast[loop] = lanes_abreast(loop, self.machine, self.bounds)
         return known
 
-    def is_along_rows(self, loop: For) -> bool:
-        """Whether lanes of a vectorized loop over registers may be left over, as those beyond a tile's row.
+    def may_mask(self, loop: For) -> bool:
+        """Whether vectors of a vectorized loop over registers may have lanes that do not count.
 
         They may where all that depends on the lane is side by side, along rows of tiles, in elements that
         masked loads take: not with what shuffles put together, nor with instructions for whole vectors alone.
         """
-        known = self._along_rows.get(loop)
+        known = self._masks.get(loop)
         if known is None:
-            known = self._along_rows[loop] = self._is_along_rows(loop)
+            known = self._masks[loop] = self._may_mask(loop)
         return known
 
-    def _is_along_rows(self, loop: For) -> bool:
+    def _may_mask(self, loop: For) -> bool:
         for stmt in walk_statements(loop.body):
             if isinstance(stmt, Let) or (isinstance(stmt, For) and stmt.kind is LoopKind.TENSORIZE):
                 return False
-            nodes = (node for expr in statement_expressions(stmt) for node in distinct_nodes(expr))
-            accesses: list[Load | Store] = [node for node in nodes if isinstance(node, Load)]
-            if isinstance(stmt, Store):
-                accesses.append(stmt)
-            if not all(_is_along_row(one.buffer, one.indices, loop.var) for one in accesses):
-                return False
-        return True
+        found = accesses_of(loop.body)
+        return all(
+            loop.var not in free_vars(*indices)
+            or (dtype_info(buffer.dtype).bytes >= 4 and runs_along(buffer, indices, loop.var, self.bounds))
+            for accesses in (found.reads, found.writes)
+            for buffer, places in accesses.items()
+            for indices in places
+        )
 
     def _may_vectorize(self, loop: For) -> bool:
         facts = self.facts(loop.body)
@@ -221,14 +223,6 @@ class Analysis:
     def value_bytes(self, dtype: str) -> int:
         """Bytes of a value of a dtype in a register."""
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
-
-
-def _is_along_row(buffer: Buffer, indices: Sequence[Expr], lane: Var) -> bool:
-    """Whether an access is the same for all lanes, or takes them side by side along the last dimension."""
-    if all(lane not in free_vars(index) for index in indices):
-        return True
-    outer = all(lane not in free_vars(index) for index in indices[:-1])
-    return outer and coefficient(indices[-1], lane) == 1 and dtype_info(buffer.dtype).bytes >= 4
 
 
 def _union(sets: Iterable[frozenset[Item]]) -> frozenset[Item]:

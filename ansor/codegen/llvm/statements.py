@@ -236,7 +236,7 @@ class Function:
         alone = self._lanes(facts.value_bytes)
         lanes = alone if in_registers else max(alone, self.analysis.lanes_abreast(loop))
         masked = self._most_masked(facts.value_bytes)
-        if in_registers and extent.const % alone and not self.analysis.is_along_rows(loop):
+        if in_registers and extent.const % alone and not self.analysis.may_mask(loop):
             masked = 0
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
