@@ -33,7 +33,7 @@ from costmodel.drafts import Drafter, draft_scores
 from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.record import LoggedTask, steps_to_json
+from measure.record import LoggedTask, check_computation, computation_of, steps_to_json
 from measure.settled import first_records
 
 _note = logging.getLogger(__name__)
@@ -399,6 +399,7 @@ class Collector:
             return inp.task, inp.state
         key = inp.task.key
         if isinstance(inp.task, LoggedTask) and key in self._tasks:
+            check_computation(inp.task, self._tasks[key].compute_dag)
             inp = MeasureInput(self._tasks[key], inp.state)
         dag = inp.task.dag if isinstance(inp.task, Task) else self._dags.get(inp.task.workload_key)
         recovered = recover_measure_input(inp, rebuild_state=True, dag=dag)
@@ -431,7 +432,7 @@ def _cost_of(result: MeasureResult) -> float:
 
 def _program_digest(inp: MeasureInput) -> bytes:
     """Eight bytes that identify a program of a task, logged or live."""
-    text = json.dumps([*inp.task.key, steps_to_json(inp.state)])
+    text = json.dumps([*inp.task.key, computation_of(inp.task), steps_to_json(inp.state)])
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 

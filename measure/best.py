@@ -1,12 +1,13 @@
 """Choosing records: which of a log's lines speak about a given task, and which is the best of them.
 
-A program may serve on a target, or a number of cores, that it was not measured for (`measure.targets`); one
-that was measured for just these is preferred, whatever the others' times.
+A program may serve on a target, or a machine, that it was not measured for (`measure.targets`); one that was
+measured for just these is preferred, whatever the others' times.
 
-Workload keys come in three forms. ``["name", args...]`` compares as JSON. ``["structure hash", shapes...]``
-is ours for an unregistered computation, and is compared with that of the computation in question. TVM's form
-of that has a hash of its own printed text, which cannot be recomputed here; such a record matches a
-computation whose inputs and outputs have these shapes and to which its steps apply.
+Workload keys come in three forms. ``["name", args...]`` compares as JSON, and a record that says what it
+computes (`measure.record.computation_of`) must compute the same. ``["structure hash", shapes...]`` is ours
+for an unregistered computation, and is compared with that of the computation in question. TVM's form of that
+has a hash of its own printed text, which cannot be recomputed here; such a record matches a computation whose
+inputs and outputs have these shapes and to which its steps apply.
 
 Source: `load_best_record` and the workload keys of TVM 0.16.
 """
@@ -24,12 +25,13 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record, RecordReader
-from measure.record import MeasureInput, MeasureResult
-from measure.settled import settled_trials
-from measure.targets import other_conditions, same_target, target_text
+from measure.record import MeasureInput, MeasureResult, computes
+from measure.settled import plain_key, settled_trials
+from measure.targets import ANYTHING, RunsOn, other_conditions, same_target, target_text
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
+    from ansor.task.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class FoundRecord:
 
     @property
     def foreign(self) -> bool:
-        """Whether it was measured for another target, or with another number of cores."""
+        """Whether it was measured for another target, or on another machine."""
         return bool(self.conditions)
 
     @property
@@ -100,7 +102,7 @@ def find_best_record(
     include_compatible: bool = False,
     dag: ComputeDAG | None = None,
     layout_rewrite_option: int | None = None,
-    num_cores: int | None = None,
+    machine: RunsOn = ANYTHING,
 ) -> FoundRecord | None:
     """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
@@ -121,13 +123,14 @@ def find_best_record(
         cost counts times the ratio.
     dag
         The computation, which lets records match that are known by a hash of it only. Programs that are none
-        of it are left out: a workload may have been defined otherwise when they were measured.
+        of it, and records of another one, are left out: a workload may have been defined otherwise when they
+        were measured.
     layout_rewrite_option
         Keep records that were measured with this option only; None keeps all. Costs under different options
         are of different programs.
-    num_cores
-        What the wanted program will have where `target` names no number; records with another one come last,
-        as those for other targets do. None takes all alike.
+    machine
+        What the wanted program will run on where `target` is silent; records of another one come last, as
+        those for other targets do.
 
     Raises
     ------
@@ -150,7 +153,7 @@ def find_best_record(
         scale = wanted.scale_of(inp)
         if trial.result.ok and math.isfinite(scale):
             place = reader.filename, lines[trial.position], numbers[group]
-            conditions = "" if target is None else other_conditions(inp.task, target, num_cores)
+            conditions = "" if target is None else other_conditions(inp.task, target, machine)
             fitting.append(FoundRecord(inp, trial.result, *place, scale=scale, conditions=conditions))
     ranked = sorted(fitting, key=lambda found: found.rank)
     return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
@@ -175,7 +178,9 @@ class _Wanted:
         if self.workload_key is None:
             return 1.0
         distance = workload_distance(self.workload_key, inp.task.workload_key)
-        if distance == 1.0 or (self.include_compatible and math.isfinite(distance)):
+        if distance == 1.0 and (self.dag is None or computes(inp.task, self.dag)):
+            return distance
+        if self.include_compatible and 1.0 < distance < math.inf:
             return distance
         return 1.0 if self.dag is not None and is_of_structure(inp, self.dag) else math.inf
 
@@ -205,6 +210,18 @@ def _distance(wanted: Any, found: Any) -> float:
     if type(wanted) is int and type(found) is int and wanted > 0 and found > 0 and wanted % found == 0:
         return float(wanted // found)
     return math.inf
+
+
+def has_key_of(inp: MeasureInput, task: Task) -> bool:
+    """Whether a record has a task's workload key, whatever it computed then."""
+    return plain_key(inp.task.workload_key) == plain_key(task.workload_key)
+
+
+def is_of(inp: MeasureInput, task: Task) -> bool:
+    """Whether a record is of a task's computation, for whatever target."""
+    if has_key_of(inp, task):
+        return computes(inp.task, task.compute_dag)
+    return is_of_structure(inp, task.compute_dag)
 
 
 def is_of_structure(inp: MeasureInput, dag: ComputeDAG) -> bool:

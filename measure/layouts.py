@@ -6,15 +6,20 @@ and get the same program, since the layouts are a function of the two.
 
 from __future__ import annotations
 
-from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.layout_rewrite import input_layouts, layout_free_inputs
 from ansor.schedule.state import State
 from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
-from ansor.task.registry import recorded_dag
 from ansor.task.task import LayoutRewriteOption
-from measure.record import LoggedState, LoggedTask, MeasureInput, recover_measure_input
+from measure.record import (
+    LoggedState,
+    LoggedTask,
+    MeasureInput,
+    computation_of,
+    known_dag,
+    recover_measure_input,
+)
 
 Digits = tuple[tuple[int, int, int], ...]
 
@@ -38,11 +43,9 @@ def layout_option(inp: MeasureInput, dag: ComputeDAG | None = None) -> int:
     if recorded == LayoutRewriteOption.NO_REWRITE:
         return recorded
     dag = dag or inp.task.dag if not isinstance(inp.task, LoggedTask) else dag
-    try:
-        known = dag or recorded_dag(inp.task.workload_key)
-    except AnsorError:  # Unknown here.
-        return recorded
-    return recorded if layout_free_inputs(known) else int(LayoutRewriteOption.NO_REWRITE)
+    known = dag or known_dag(inp.task.workload_key, computation_of(inp.task))
+    free = known is None or layout_free_inputs(known)
+    return recorded if free else int(LayoutRewriteOption.NO_REWRITE)
 
 
 def built_state(inp: MeasureInput) -> State:

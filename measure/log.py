@@ -6,7 +6,9 @@ object behind the prefix ``# ansor ``, which other readers skip as a comment and
 What has no field there stands behind the version, which TVM reads as any text and does not look at:
 ``"v": "v0.6+disturbed=2,redone=1"`` says that another load on the machine disturbed two of the repeats, and
 that one more was disturbed and done again. A bare version says that there were none, or that nobody counted.
-``+direct=KEY``, behind these and to the end of the text, says that the program is one of an alternative
+``dag=DIGITS`` names the computation (`measure.record.computation_of`): a function of the same name may be
+another one later. ``cpu=NAME`` is the CPU that it ran on, where the target names none. ``direct=KEY``, behind
+all others and to the end of the text, says that the program is one of an alternative
 (`ansor.task.alternatives`), and which workload its task has: the line itself has the alternative's.
 
 What may stand in a log, and what becomes of it:
@@ -37,15 +39,18 @@ from typing import Any, Final
 from ansor.errors import DefinitionError, LogFormatError
 from measure.record import (
     LoggedState,
+    LoggedTask,
     MeasureErrorNo,
     MeasureInput,
     MeasureResult,
     Seconds,
+    computation_of,
     direct_key,
     steps_to_json,
     task_from_json,
     task_to_json,
 )
+from measure.targets import runs_on
 
 LOG_VERSION: Final = "v0.6"
 KNOWN_VERSIONS: Final = tuple(f"v0.{minor}" for minor in range(1, 7))
@@ -53,8 +58,9 @@ OWN_PREFIX: Final = "# ansor "
 _NAMED: Final = 5
 """How many records of one log with steps that are not understood are named one by one."""
 _RECORD_START: Final = b'{"i"'
-_FACT: Final = re.compile(r"(?:^|,)(disturbed|redone)=([0-9]{1,9})(?=,|\Z)")
+_COUNT: Final = re.compile(r"(?:^|,)(disturbed|redone)=([0-9]{1,9})(?=,|\Z)")
 """A fact behind the version of a record; others are passed over."""
+_NAME: Final = re.compile(r"(?:^|,)(dag|cpu)=([^,\s]+)")
 _DIRECT: Final = re.compile(r"(?:^|,)direct=(.+)\Z", re.DOTALL)
 """The last of them: a workload key may hold whatever separates facts."""
 REFERENCE_STEPS: Final = frozenset(
@@ -82,12 +88,16 @@ def dump_record_to_string(inp: MeasureInput, res: MeasureResult) -> str:
 
 
 def _facts(inp: MeasureInput, res: MeasureResult) -> str:
-    """What stands behind the version: repeats that another load disturbed, and of which task this is one."""
-    counts = (("disturbed", res.disturbed), ("redone", res.redone))
-    facts = [f"{name}={int(count)}" for name, count in counts if count]
-    if direct := direct_key(inp.task):
-        facts.append(f"direct={direct}")
-    return f"+{','.join(facts)}" if facts else ""
+    """What stands behind the version."""
+    facts = {
+        "disturbed": res.disturbed,
+        "redone": res.redone,
+        "dag": computation_of(inp.task),
+        "cpu": runs_on(inp.task).cpu,
+        "direct": direct_key(inp.task),
+    }
+    said = ",".join(f"{name}={value}" for name, value in facts.items() if value)
+    return f"+{said}" if said else ""
 
 
 def _number(value: float) -> str:
@@ -124,12 +134,19 @@ def load_record_from_string(line: str) -> Record:
             f"the record's version is {data['v']!r}; versions that are known are {', '.join(KNOWN_VERSIONS)}"
         )
     direct = _DIRECT.search(facts)
-    counts = facts if direct is None else facts[: direct.start()]
-    key = None if direct is None else direct[1]
-    return _input_from_json(data["i"], key), _result_from_json(data["r"], counts)
+    others = facts if direct is None else facts[: direct.start()]
+    names = dict(_NAME.findall(others))
+    task, state = _program_from_json(data["i"])
+    task = replace(
+        task,
+        direct=None if direct is None else direct[1],
+        computation=names.get("dag"),
+        cpu=names.get("cpu"),
+    )
+    return MeasureInput(task, state), _result_from_json(data["r"], others)
 
 
-def _input_from_json(item: Any, direct: str | None) -> MeasureInput:
+def _program_from_json(item: Any) -> tuple[LoggedTask, LoggedState]:
     if not isinstance(item, list) or len(item) != 2:
         raise LogFormatError('"i" is an array of a task and a state')
     task, state = item
@@ -138,9 +155,7 @@ def _input_from_json(item: Any, direct: str | None) -> MeasureInput:
     for step in state[1]:
         if not isinstance(step, list) or not step or not isinstance(step[0], str):
             raise LogFormatError(f"a step is an array that starts with its code, found {step!r}")
-    return MeasureInput(
-        replace(task_from_json(task), direct=direct), LoggedState(tuple(tuple(step) for step in state[1]))
-    )
+    return task_from_json(task), LoggedState(tuple(tuple(step) for step in state[1]))
 
 
 def _result_from_json(item: Any, facts: str) -> MeasureResult:
@@ -154,7 +169,7 @@ def _result_from_json(item: Any, facts: str) -> MeasureResult:
         kind = MeasureErrorNo(error_no)
     except ValueError:
         kind = MeasureErrorNo.UNKNOWN_ERROR
-    counts = {name: int(count) for name, count in _FACT.findall(facts)}
+    counts = {name: int(count) for name, count in _COUNT.findall(facts)}
     return MeasureResult(
         tuple(Seconds(cost) for cost in costs), kind, "", float(all_cost), int(timestamp), **counts
     )

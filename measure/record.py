@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Union, overload
 
 from ansor.checks import check_fields, check_integer, check_number
-from ansor.errors import AnsorError, LogFormatError, TargetError
+from ansor.errors import AnsorError, DefinitionError, LogFormatError, TargetError
 from ansor.medians import median_interval, median_spread
 from ansor.task.target import Target
 
@@ -67,10 +67,11 @@ def round_to_log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTask:
-    """The task part of a log line, as it stands there; None for what an old format does not say.
+    """The task part of a log line, as it stands there; None for what an old format, or TVM, does not say.
 
     `hardware_params` are the eight numbers of `HardwareParams.to_json`; `direct` is the workload key of the
-    task whose alternative this one was tuned as, None if of none.
+    task whose alternative this one was tuned as, None if of none; `computation` is what `computation_of`
+    gave, `cpu` the CPU that it ran on where the target names none (`measure.targets.runs_on`).
     """
 
     workload_key: str
@@ -80,6 +81,8 @@ class LoggedTask:
     layout_rewrite_option: int | None = None
     input_names: tuple[str, ...] | None = None
     direct: str | None = None
+    computation: str | None = None
+    cpu: str | None = None
 
     @property
     def key(self) -> TaskKey:
@@ -167,8 +170,55 @@ def direct_of(task: Task) -> Task: ...
 def direct_of(task: AnyTask) -> AnyTask:
     """Return the task that programs of this one count for: the one whose alternative it is, or itself."""
     if isinstance(task, LoggedTask):
-        return task if task.direct is None else replace(task, workload_key=task.direct, direct=None)
+        if task.direct is None:
+            return task
+        return replace(task, workload_key=task.direct, direct=None, computation=None)
     return task.direct or task
+
+
+_DIGITS: Final = 16
+"""Of a structure hash, in records."""
+
+
+def computation_of(task: AnyTask) -> str | None:
+    """
+    Name what a task computes, so that records tell when the function of their name was another one.
+
+    The first digits of the structure hash (`ansor.schedule.structure`); None where nothing tells.
+    """
+    if isinstance(task, LoggedTask):
+        return task.computation
+    return None if task.dag is None else named_computation(task.dag)
+
+
+def named_computation(dag: ComputeDAG) -> str:
+    """Name a computation as `computation_of` does that of a task."""
+    return dag.structure_hash[:_DIGITS]
+
+
+def computes(task: AnyTask, dag: ComputeDAG) -> bool:
+    """Whether a task may be one of `dag`, by what it computes: not if it is known to be something else."""
+    return computation_of(task) in (None, named_computation(dag))
+
+
+def known_dag(workload_key: str, computation: str | None = None) -> ComputeDAG | None:
+    """Make the computation of a record anew, by its key; None where none of that name is the same here."""
+    from ansor.task.registry import recorded_dag
+
+    try:
+        dag = recorded_dag(workload_key)
+    except AnsorError:
+        return None
+    return dag if computation in (None, named_computation(dag)) else None
+
+
+def check_computation(task: AnyTask, dag: ComputeDAG) -> None:
+    """Refuse, with a `DefinitionError`, a task that is known to compute something else than `dag`."""
+    if not computes(task, dag):
+        raise DefinitionError(
+            f"{task.workload_key} computed something else when it was recorded: the function of that name "
+            "has changed, or is another one"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -399,6 +449,7 @@ def recover_measure_input(
         if (direct := task.direct) is not None and direct.dag is None:
             with suppress(AnsorError):  # Not known here: whoever needs the right answers will say so.
                 task = replace(task, direct=direct.with_dag(recorded_dag(direct.workload_key)))
+    check_computation(inp.task, task.compute_dag)
     state = inp.state
     if rebuild_state and isinstance(state, LoggedState):
         state = state.replay(task.compute_dag)

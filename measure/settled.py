@@ -17,8 +17,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 from measure.log import Record
-from measure.record import MeasureErrorNo, MeasureInput, MeasureResult, mostly_disturbed, steps_to_json
-from measure.targets import cores_of, target_group, target_text
+from measure.record import (
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    computation_of,
+    mostly_disturbed,
+    steps_to_json,
+)
+from measure.targets import RunsOn, runs_on, target_group, target_text
 
 
 @lru_cache(maxsize=1024)  # A log says the same keys again and again.
@@ -56,20 +63,24 @@ def program_of(inp: MeasureInput) -> str:
     task = inp.task
     steps = [_spelled_out(step) for step in steps_to_json(inp.state)]
     target = target_group(target_text(task))
-    return json.dumps([plain_key(task.workload_key), target, int(task.layout_rewrite_option or 0), steps])
+    computation = plain_key(task.workload_key), computation_of(task)
+    return json.dumps([*computation, target, int(task.layout_rewrite_option or 0), steps])
 
 
-def trial_of(inp: MeasureInput) -> tuple[str, int | None]:
-    """Name what a record is a result of: the program, and the cores that it had where its target is silent.
+TrialName = tuple[str, RunsOn]
+
+
+def trial_of(inp: MeasureInput) -> TrialName:
+    """Name what a record is a result of: the program, and what it ran on where its target is silent.
 
     A result with another number of cores is of the same program, but says nothing about its time with this
     one, and so does not take over.
     """
-    return program_of(inp), cores_of(inp.task)
+    return program_of(inp), runs_on(inp.task)
 
 
 def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
-    """Whether a later result of the same program with as many cores counts instead of an earlier one.
+    """Whether a later result of the same program on the same machine counts instead of an earlier one.
 
     It does if it rests on more repeats that no other load disturbed, or on as many of them and more others,
     or is a wrong answer. Of two that rest on as many neither knows better, and the faster may be the
@@ -90,7 +101,7 @@ def _repeats(result: MeasureResult) -> tuple[int, int]:
 @dataclass(frozen=True, slots=True)
 class SettledTrial:
     """
-    A program of a log, with as many cores, and the result that counts.
+    A program of a log, on one machine, and the result that counts.
 
     Attributes
     ----------
@@ -110,10 +121,10 @@ def settled_trials(records: Iterable[Record]) -> list[SettledTrial]:
     Give each program of a log once, where it stands first, with the result that counts.
 
     A log holds a second record of a program that was measured again; the one that takes over counts
-    (`takes_over`), and a wrong answer before all others, with other numbers of cores included (`trial_of`).
+    (`takes_over`), and a wrong answer before all others, of other machines included (`trial_of`).
     How many there are is the number of trials. Programs that nobody measured are left out.
     """
-    found: dict[tuple[str, int | None], SettledTrial] = {}
+    found: dict[TrialName, SettledTrial] = {}
     wrong: dict[str, SettledTrial] = {}
     for position, (inp, result) in enumerate(records):
         if not result.is_measurement:

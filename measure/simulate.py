@@ -18,7 +18,7 @@ from ansor.errors import AnsorError, RunError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task, TaskKey
-from measure.best import is_of_structure
+from measure.best import is_of
 from measure.builder import ProgramBuilder
 from measure.layouts import layout_option
 from measure.log import load_measurements
@@ -33,8 +33,7 @@ from measure.record import (
     recover_measure_input,
 )
 from measure.runner import ProgramRunner
-from measure.settled import plain_key
-from measure.targets import other_conditions, target_text
+from measure.targets import other_conditions, runs_on, target_text
 
 Answer = Callable[[MeasureInput], "MeasureResult | float"]
 """What a program's result is: all of it, or just its run time [s]."""
@@ -144,7 +143,7 @@ class SimulatedRunner(ProgramRunner):
         """
 
         def elsewhere(record: tuple[MeasureInput, MeasureResult]) -> bool:
-            return bool(other_conditions(record[0].task, task.target, task.hardware_params.num_cores))
+            return bool(other_conditions(record[0].task, task.target, runs_on(task)))
 
         if task.key not in self._of_task:
             dag, found = task.compute_dag, dict[str, MeasureResult]()
@@ -174,10 +173,7 @@ def result_of(seconds: float) -> MeasureResult:
 
 def _is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record is of a task's computation, and was measured for a target whose times count for it."""
-    return not other_conditions(inp.task, task.target) and (
-        plain_key(inp.task.workload_key) == plain_key(task.workload_key)
-        or is_of_structure(inp, task.compute_dag)
-    )
+    return not other_conditions(inp.task, task.target) and is_of(inp, task)
 
 
 def _title(task: AnyTask) -> str:

@@ -5,9 +5,9 @@ may if it is good and legal there as far as one can tell: the kind is the same, 
 both name one, and of a CPU the architecture. A CPU target without a triple is this machine's: that is what it
 compiles for. *Do times for the one count for the other?* (`target_group`.) They do if all that is equal, what
 only one of them names included, and the cores and limits asked for. Targets that name no number of cores are
-for those that a machine has, or was told to use: of these the record tells, and times with other numbers do
-not count for each other (`other_conditions`). Keys and the rest of a triple differ between versions without
-meaning another target, so they are never compared.
+for those that a machine has, or was told to use, and targets that name no CPU for the machine's: of these the
+record tells (`RunsOn`), and times with others do not count for each other (`other_conditions`). Keys and the
+rest of a triple differ between versions without meaning another target, so they are never compared.
 
 Source: `load_best_record` of TVM 0.16.
 """
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import shlex
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from ansor.task.isa import architecture_of
+from ansor.task.host import default_num_threads
+from ansor.task.isa import architecture_of, cpu_name
 from ansor.task.target import UNSAID_ARCH, Target
 from measure.record import AnyTask, LoggedTask
 
@@ -58,23 +59,59 @@ def target_group(text: str) -> tuple[str, ...]:
     return (kind, *asked, *(f"{name}={facts[name]}" for name in sorted(facts)))
 
 
-def cores_of(task: AnyTask) -> int | None:
-    """Cores that programs of a task used on a CPU whose target names no number; None where nothing tells."""
-    if not _is_silent(target_text(task)):
-        return None
+class RunsOn(NamedTuple):
+    """
+    What programs for a CPU run on, of what their target leaves unsaid; None for what it says.
+
+    Parameters
+    ----------
+    cores
+        How many.
+    cpu
+        LLVM's name of it. None for another architecture's.
+    """
+
+    cores: int | None = None
+    cpu: str | None = None
+
+    def differs(self, other: RunsOn) -> str:
+        """Say what of the other one is known to be something else: "with 2 cores"; empty if nothing is."""
+        terms = []
+        if other.cores is not None and self.cores not in (None, other.cores):
+            terms.append(f"with {other.cores} core{'' if other.cores == 1 else 's'}")
+        if other.cpu is not None and self.cpu not in (None, other.cpu):
+            terms.append(f"on the CPU {other.cpu}")
+        return " ".join(terms)
+
+
+ANYTHING: Final = RunsOn()
+
+
+def runs_on(task: AnyTask) -> RunsOn:
+    """Tell what programs of a task run on, or ran on; None also for what a record leaves unsaid."""
     if isinstance(task, LoggedTask):
-        return task.hardware[0] if task.hardware else None
-    return task.hardware_params.num_cores
+        has = RunsOn(task.hardware[0] if task.hardware else None, task.cpu)
+    else:
+        has = RunsOn(task.hardware_params.num_cores, cpu_name(task.target))
+    return _unsaid(target_text(task), has)
+
+
+def here(target: Target | str) -> RunsOn:
+    """Tell what programs for a target would run on in this process."""
+    return _unsaid(str(target), RunsOn(default_num_threads(), cpu_name(Target(target))))
 
 
 @lru_cache(maxsize=1024)
-def _is_silent(text: str) -> bool:
-    """Whether a target is a CPU and names no number of cores."""
+def _unsaid(text: str, has: RunsOn) -> RunsOn:
+    """Leave of what a machine has what a target does not say."""
     kind, options = target_options(text)
-    return kind in _COMPILED_FOR_A_TRIPLE and "num-cores" not in options
+    if kind not in _COMPILED_FOR_A_TRIPLE:
+        return RunsOn()
+    named = options.get("mcpu", _SAYS_NOTHING["mcpu"]) != _SAYS_NOTHING["mcpu"]
+    return RunsOn(None if "num-cores" in options else has.cores, None if named else has.cpu or None)
 
 
-def other_conditions(recorded: AnyTask, target: Target | str, num_cores: int | None = None) -> str:
+def other_conditions(recorded: AnyTask, target: Target | str, machine: RunsOn = ANYTHING) -> str:
     """
     Say under which other conditions a record was measured than those that are asked for.
 
@@ -82,22 +119,19 @@ def other_conditions(recorded: AnyTask, target: Target | str, num_cores: int | N
     ----------
     recorded
         Task of the record.
-    target, num_cores
-        The conditions that are asked for; `num_cores` counts where `target` names none. None, there or in the
-        record, is any.
+    target, machine
+        The conditions that are asked for. What `machine` or the record leaves unsaid is any.
 
     Returns
     -------
     str
-        "for the target llvm -num-cores=2", "with 2 cores"; empty if the record's time counts.
+        "for the target llvm -num-cores=2", "with 2 cores on the CPU znver4"; empty if the record's time
+        counts.
     """
     text = target_text(recorded)
     if target_group(text) != target_group(str(target)):
         return f"for the target {text}"
-    cores = cores_of(recorded)
-    if cores is None or num_cores is None or cores == num_cores:
-        return ""
-    return f"with {cores} core{'' if cores == 1 else 's'}"
+    return machine.differs(runs_on(recorded))
 
 
 def _facts(text: str) -> tuple[str, dict[str, str]]:

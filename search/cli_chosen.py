@@ -15,7 +15,7 @@ from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.registry import decode_workload_key, recorded_dag
 from ansor.task.task import LayoutRewriteOption, Task
 from measure import FoundRecord, load_measurements
-from measure.groups import with_directs
+from measure.groups import with_unsaid
 from measure.record import direct_key
 from measure.settled import plain_key
 from search.cli_workload import Asked
@@ -116,7 +116,7 @@ def logged_alternatives(task: Task, log: str) -> list[Call]:
     wanted = plain_key(task.workload_key)
     keys = dict.fromkeys(
         inp.task.workload_key
-        for inp, _ in with_directs(load_measurements(log))
+        for inp, _ in with_unsaid(load_measurements(log))
         if plain_key(direct_key(inp.task) or "") == wanted
     )
     calls: list[Call] = []

@@ -8,15 +8,14 @@ from typing import Any
 
 import click
 
-from ansor.errors import AnsorError, DefinitionError
+from ansor.errors import DefinitionError
 from ansor.medians import noise_text
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
-from ansor.task.registry import recorded_dag
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements
 from measure.groups import RecordGroup, TaskGroups
-from measure.record import direct_of
+from measure.record import direct_of, known_dag
 from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
@@ -42,8 +41,7 @@ class _Summary:
 
     key: str
     target: str
-    layouts: int = 0
-    cores: int | None = None
+    group: RecordGroup
     trials: int = 0
     failed: int = 0
     disturbed: int = 0
@@ -66,10 +64,8 @@ class _Summary:
     @property
     def flops(self) -> float:
         """FLOPs of the task [flop]; 0 if its workload is not known here."""
-        try:
-            return max(0.0, recorded_dag(self.key).flop_count)
-        except AnsorError:
-            return 0.0
+        dag = known_dag(self.key, self.group.computation)
+        return 0.0 if dag is None else max(0.0, dag.flop_count)
 
     @property
     def winner(self) -> str | None:
@@ -95,8 +91,9 @@ class _Summary:
             "workload": _key_as_json(self.key),
             "algorithm": None if self.winner is None else _key_as_json(self.winner),
             "target": self.target,
-            "num_cores": self.cores,
-            "layout_rewrite_option": self.layouts,
+            "num_cores": self.group.runs_on.cores,
+            "cpu": self.group.runs_on.cpu,
+            "layout_rewrite_option": self.group.layouts,
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if seconds and flops > 0 else None,
             **certainty_json(None if self.best is None else self.best[1]),
@@ -140,8 +137,9 @@ def best(
         failed = f", {summary.failed} failed" if summary.failed else ""
         noise = noise_text(summary.disturbed, summary.redone)
         trials = counted(summary.trials, "trial") + failed + (f", of all repeats {noise}" if noise else "")
-        under = f"  layout_rewrite_option {summary.layouts}" if summary.layouts else ""
-        terms = target_terms(summary.target, summary.cores)
+        layouts = summary.group.layouts
+        under = f"  layout_rewrite_option {layouts}" if layouts else ""
+        terms = target_terms(summary.target, summary.group.runs_on)
         click.echo(f"{summary.title}  {summary.speed}  {trials}  [{terms}]{under}")
 
 
@@ -152,7 +150,7 @@ def summarize(log: str) -> list[_Summary]:
     for inp, res in settled_records(groups.records):
         group = groups.of(inp)
         key, target, _ = direct_of(inp.task).key
-        found.setdefault(group, _Summary(key, target, group.layouts, group.cores)).add(inp, res)
+        found.setdefault(group, _Summary(key, target, group)).add(inp, res)
     return list(found.values())
 
 

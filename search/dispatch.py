@@ -31,17 +31,17 @@ from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.schedule.structure import KeyMatch, match_key
-from ansor.task.host import default_num_threads
 from ansor.task.layout import rewrite_layouts
-from ansor.task.registry import recorded_dag, workload_key_to_tensors
+from ansor.task.registry import workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
+from measure.record import known_dag, named_computation
 from measure.settled import plain_key, settled_records
-from measure.targets import other_conditions, target_text
+from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
 from search.text import counted, seconds_text
 from search.titles import title_of_key
 
@@ -95,45 +95,44 @@ class Hit:
 class Query:
     """What is looked up: a computation, the key it has, the target, and what becomes of its layouts.
 
-    `num_cores` is what a program will have where the target names no number; None takes all alike.
+    `machine` is what a program will run on where the target is silent.
     """
 
     dag: ComputeDAG
     key: str
     target: Target
     layout_rewrite_option: LayoutRewriteOption = LayoutRewriteOption.NO_REWRITE
-    num_cores: int | None = None
+    machine: RunsOn = ANYTHING
 
     @classmethod
     def of(cls, subject: Subject, target: Target | str | None = None) -> Query:
         """
         Complete a question; a target that is not given is the task's, else this machine's CPU.
 
-        The layout option is the task's; a bare computation or key has none. The number of cores is the
-        task's, too, unless a target is given; else it is that of a parallel loop here.
+        The layout option is the task's; a bare computation or key has none. The machine is the task's, too,
+        unless a target is given; else it is this one.
 
         Raises
         ------
         DefinitionError
             If a key is given whose workload is not registered, or something else altogether.
         """
-        cores = default_num_threads()
         if isinstance(subject, Task):
             return cls(
                 subject.compute_dag,
                 subject.workload_key,
                 Target(target or subject.target),
                 subject.layout_rewrite_option,
-                subject.hardware_params.num_cores if target is None else cores,
+                runs_on(subject) if target is None else here(target),
             )
         chosen = Target(target or "llvm")
         if isinstance(subject, ComputeDAG):
-            return cls(subject, subject.workload_key(), chosen, num_cores=cores)
+            return cls(subject, subject.workload_key(), chosen, machine=here(chosen))
         if not isinstance(subject, str):
             raise DefinitionError(
                 f"a record is looked up for a task, a ComputeDAG or a workload key, found {subject!r}"
             )
-        return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen, num_cores=cores)
+        return cls(ComputeDAG(workload_key_to_tensors(subject)), subject, chosen, machine=here(chosen))
 
     @classmethod
     def of_alternatives(cls, subject: Subject, target: Target | str | None = None) -> list[Query]:
@@ -299,7 +298,7 @@ class ApplyHistoryBest(DispatchContext):
             n_lines = check_integer("ApplyHistoryBest(n_lines)", n_lines, low=0)
         self.include_compatible = include_compatible
         self._groups: dict[RecordGroup, list[Record]] = {}
-        self._hashes: dict[str, str | None] = {}
+        self._registered: dict[str, str | None] = {}
         options: OptionsByKey = {}
         read = (record for source in _sources(records) for record in islice(source, n_lines))
         for inp, res in settled_records(read):
@@ -350,43 +349,44 @@ class ApplyHistoryBest(DispatchContext):
     def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, bool, float, float, Record]]:
         """Records that fit the query in the given way.
 
-        Of each: whether its layout option differs, whether it was measured for another target or with other
-        cores, cost, scale, record.
+        Of each: whether its layout option differs, whether it was measured for another target or on another
+        machine, cost, scale, record.
         """
         free = bool(layout_free_inputs(query.dag))
         for group, records in self._groups.items():
             one = records[0][0].task
             if not same_target(query.target, target_text(one)):
                 continue
-            foreign = bool(other_conditions(one, query.target, query.num_cores))
-            scale = self._factor(group.workload, query, how)
+            foreign = bool(other_conditions(one, query.target, query.machine))
+            scale = self._factor(group, query, how)
             if math.isinf(scale):
                 continue
             differs = free and group.layouts != query.layout_rewrite_option
             for record in records:
                 yield differs, foreign, record[1].mean_cost * scale, scale, record
 
-    def _factor(self, key: str, query: Query, how: str) -> float:
-        """1 for a record's key that fits, more for one of another size, infinite for none."""
-        same_key = key == plain_key(query.key)
-        if how == "key" or same_key:
-            return 1.0 if how == "key" and same_key else math.inf
+    def _factor(self, group: RecordGroup, query: Query, how: str) -> float:
+        """1 for records whose key fits, more for those of another size, infinite for others."""
+        key, same = group.workload, named_computation(query.dag)
+        if key == plain_key(query.key):
+            return 1.0 if how == "key" and group.computation in (None, same) else math.inf
+        if how == "key":
+            return math.inf
         if how == "compatible":
             return workload_distance(query.key, key)
         match = match_key(key, query.dag.structure_hash, query.dag.tensors)
         if how == "shapes":
             return 1.0 if match is KeyMatch.SHAPES else math.inf
-        equal = match is KeyMatch.EXACT or self._structure(key) == query.dag.structure_hash
-        return 1.0 if equal else math.inf
+        return 1.0 if match is KeyMatch.EXACT or self._computation(group) == same else math.inf
 
-    def _structure(self, key: str) -> str | None:
-        """Structure hash of a record's workload, None if it is not registered here."""
-        if key not in self._hashes:
-            try:
-                self._hashes[key] = recorded_dag(key).structure_hash
-            except AnsorError:  # Unknown here.
-                self._hashes[key] = None
-        return self._hashes[key]
+    def _computation(self, group: RecordGroup) -> str | None:
+        """What records compute, None where neither they nor a function registered here tell."""
+        if group.computation is not None:
+            return group.computation
+        if group.workload not in self._registered:
+            dag = known_dag(group.workload)
+            self._registered[group.workload] = None if dag is None else named_computation(dag)
+        return self._registered[group.workload]
 
 
 def _replayed(inp: MeasureInput, dag: ComputeDAG) -> State | None:

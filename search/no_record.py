@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
 from measure import MeasureInput, MeasureResult, load_records, same_target
-from measure.best import is_of_structure, workload_distance
+from measure.best import has_key_of, is_of
 from measure.settled import settled_records
 from measure.targets import target_text
 from search.text import counted
@@ -62,6 +62,12 @@ def why_no_record(task: Task, algorithms: Sequence[Task], log_file: str | os.Pat
             f"{wanted}: it was tuned as {', '.join(map(title_of_key, prepared))}, whose inputs the caller "
             "prepares; that needs layout_rewrite_option=2"
         )
+    before = sum(any(has_key_of(inp, one) for one in algorithms) for inp, _ in records)
+    if before:
+        return (
+            f"{wanted}: it has {counted(before, 'record')} of that name, from when the function computed "
+            "something else; tune it"
+        )
     return _of_others(task, records, log_file)
 
 
@@ -94,9 +100,4 @@ def _name(workload_key: str) -> str:
 
 def _is_of_one(inp: MeasureInput, algorithms: Sequence[Task]) -> bool:
     """Whether a record is of one of the algorithms by its key, for whatever target."""
-    return any(_is_of(inp, one) for one in algorithms)
-
-
-def _is_of(inp: MeasureInput, task: Task) -> bool:
-    same_key = workload_distance(task.workload_key, inp.task.workload_key) == 1.0
-    return same_key or is_of_structure(inp, task.compute_dag)
+    return any(is_of(inp, one) for one in algorithms)

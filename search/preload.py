@@ -20,9 +20,9 @@ from measure import (
     RecordToFile,
     load_measurements,
 )
-from measure.best import is_of_structure
-from measure.settled import plain_key, takes_over
-from measure.targets import other_conditions
+from measure.best import has_key_of, is_of
+from measure.settled import takes_over
+from measure.targets import other_conditions, runs_on
 from search.history import Trial
 from search.policy import InitSearchCallback, Known
 from search.text import counted
@@ -66,9 +66,10 @@ def measured_states(task: Task, filename: str | os.PathLike[str]) -> list[Known]
     Programs of `task` that a log holds, with their results.
 
     Those of its alternatives are among them. Records of other workloads are passed over, and so are programs
-    whose steps do not apply to the task's computation. So are records for another target, with another number
-    of cores or another layout option, of which a warning tells: their times are not those of programs of this
-    task, though the programs may serve to begin with (`WarmStart`).
+    whose steps do not apply to the task's computation. So are records for another target, of another number
+    of cores, another CPU or another layout option, of which a warning tells: their times are not those of
+    programs of this task, though the programs may serve to begin with (`WarmStart`). And so, with a warning,
+    are those of a function of the same name that was another one.
 
     Raises
     ------
@@ -88,9 +89,9 @@ def measured_states_of(
         unused: set[str] = set()
         used = False
         for position, task in ((at, one) for at, some in enumerate(algorithms) for one in some):
-            if not _is_of(task, inp):
+            if not (has_key_of(inp, task) or is_of(inp, task)):
                 continue
-            if other := _other_conditions(task, inp):
+            if other := _otherwise(task, inp):
                 unused.add(f"of {title_of_key(task.workload_key)} {other}")
                 continue
             used = True
@@ -105,12 +106,14 @@ def measured_states_of(
     return found
 
 
-def _other_conditions(task: Task, inp: MeasureInput) -> str:
-    """Under which other conditions a record of the task's computation was measured; empty if under its own.
+def _otherwise(task: Task, inp: MeasureInput) -> str:
+    """What else than the task a record of its name is of, or was measured under; empty if nothing else.
 
     Where inputs are free of layout, costs under another option are those of other programs.
     """
-    if other := other_conditions(inp.task, task.target, task.hardware_params.num_cores):
+    if not is_of(inp, task):
+        return "when the function of that name computed something else"
+    if other := other_conditions(inp.task, task.target, runs_on(task)):
         return f"measured {other}"
     recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
     if recorded != task.layout_rewrite_option and layout_free_inputs(task.compute_dag):
@@ -173,10 +176,4 @@ def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:
 
 def is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record speaks about a task: the same computation, measured under the same conditions."""
-    return _is_of(task, inp) and not _other_conditions(task, inp)
-
-
-def _is_of(task: Task, inp: MeasureInput) -> bool:
-    """Whether a record is of the task's computation, for whatever target."""
-    same_key = plain_key(inp.task.workload_key) == plain_key(task.workload_key)
-    return same_key or is_of_structure(inp, task.compute_dag)
+    return is_of(inp, task) and not _otherwise(task, inp)

@@ -16,12 +16,12 @@ from statistics import median
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
-from ansor.task.registry import recorded_dag
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
-from measure.record import direct_of
-from measure.settled import plain_key, takes_over, trial_of
+from measure.record import computation_of, direct_of, known_dag
+from measure.settled import TrialName, plain_key, takes_over, trial_of
+from measure.targets import ANYTHING, RunsOn
 from search.text import target_terms
 from search.titles import title_of_key
 
@@ -83,8 +83,8 @@ class TaskHistory:
     ----------
     key, target, layouts
         Workload key, target and layout option.
-    cores
-        What a target had that is silent about them; None where nothing tells.
+    machine
+        Where the target is silent about it.
     attempts
         What was measured.
     spent
@@ -94,7 +94,7 @@ class TaskHistory:
     key: str
     target: str
     layouts: int
-    cores: int | None = None
+    machine: RunsOn = ANYTHING
     attempts: list[Attempt] = field(default_factory=list)
     spent: float = 0.0
     _dags: dict[str, ComputeDAG | None] = field(default_factory=dict, init=False, repr=False)
@@ -105,8 +105,8 @@ class TaskHistory:
 
     @property
     def terms(self) -> str:
-        """What its programs are for: the target, the cores, and the layout option if there is one."""
-        terms = target_terms(self.target, self.cores)
+        """What its programs are for: the target, the machine, and the layout option if there is one."""
+        terms = target_terms(self.target, self.machine)
         return f"{terms}, layout_rewrite_option {self.layouts}" if self.layouts else terms
 
     @cached_property
@@ -150,10 +150,8 @@ class TaskHistory:
     def dag_of(self, key: str) -> ComputeDAG | None:
         """Return the computation of a workload key, None if it is not known here."""
         if key not in self._dags:
-            try:
-                self._dags[key] = recorded_dag(key)
-            except AnsorError:
-                self._dags[key] = None
+            mine = (one.record[0].task for one in self.attempts if one.algorithm == plain_key(key))
+            self._dags[key] = known_dag(key, next(map(computation_of, mine), None))
         return self._dags[key]
 
     @cached_property
@@ -311,7 +309,7 @@ def read_history(log: PathLike) -> LogHistory:
     reader = RecordReader(log)
     tasks: dict[RecordGroup, TaskHistory] = {}
     attempts: list[tuple[TaskHistory, Attempt]] = []
-    places: dict[tuple[str, int | None], int] = {}
+    places: dict[TrialName, int] = {}
     elapsed, previous, first = 0.0, 0, 0
     groups = TaskGroups(reader.measurements())
     for inp, res in groups.records:
@@ -335,7 +333,7 @@ def read_history(log: PathLike) -> LogHistory:
 def _task_of(inp: MeasureInput, group: RecordGroup, tasks: dict[RecordGroup, TaskHistory]) -> TaskHistory:
     """Find the task of a record's group, or begin it."""
     key, target, _ = direct_of(inp.task).key
-    return tasks.setdefault(group, TaskHistory(key, target, group.layouts, group.cores))
+    return tasks.setdefault(group, TaskHistory(key, target, group.layouts, group.runs_on))
 
 
 def _note_again(attempts: list[tuple[TaskHistory, Attempt]], place: int, record: Record) -> None:

@@ -30,7 +30,7 @@ from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, find_best_record
 from measure.layouts import layout_option
-from measure.targets import cores_of
+from measure.targets import runs_on
 from search.alternatives import sketch_policy
 from search.details import make_details
 from search.no_record import why_no_record
@@ -240,7 +240,7 @@ class SearchTask(Task):
             _note.warning(
                 "the best record of %s for %s is %s: its time is not that of this program here",
                 title,
-                target_terms(str(self.target), cores_of(self)),
+                target_terms(str(self.target), runs_on(self)),
                 found,
             )
         return algorithm, found
@@ -291,7 +291,7 @@ class SearchTask(Task):
                         include_compatible=other_sizes,
                         dag=one.compute_dag,
                         layout_rewrite_option=wanted if layout_free_inputs(one.compute_dag) else None,
-                        num_cores=self.hardware_params.num_cores,
+                        machine=runs_on(self),
                     )
                 )
                 is not None

@@ -9,6 +9,7 @@ from ansor.medians import repeats_text
 
 if TYPE_CHECKING:
     from measure import MeasureResult
+    from measure.targets import RunsOn
 
 
 BUSY: Final = 0.5
@@ -85,9 +86,10 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def target_terms(target: str, cores: int | None) -> str:
-    """What programs are for: the target, and the cores where it is silent about them."""
-    return target if cores is None else f"{target}, {counted(cores, 'core')}"
+def target_terms(target: str, machine: RunsOn) -> str:
+    """What programs are for: the target, and the cores and the CPU where it is silent about them."""
+    cores = None if machine.cores is None else counted(machine.cores, "core")
+    return ", ".join(term for term in (target, cores, machine.cpu) if term)
 
 
 def flops_text(flops: float) -> str:

@@ -24,7 +24,8 @@ from measure import (
     load_records,
 )
 from measure.groups import TaskGroups
-from measure.record import LoggedState, LoggedTask, direct_key
+from measure.record import LoggedState, LoggedTask, computation_of, direct_key
+from measure.targets import runs_on
 from search import search_task
 from search.cli import run
 from search.report_belief import believed
@@ -89,7 +90,8 @@ def log(tmp_path: Path) -> Path:
 def without_directs(log: Path) -> None:
     """Make a log one that was written before records said of which task they are."""
     lines = [json.loads(line.removeprefix("# ansor ")) for line in log.read_text().splitlines()]
-    log.write_text("".join(json.dumps(line | {"v": "v0.6"}) + "\n" for line in lines))
+    before = [line | {"v": line["v"].partition(",direct=")[0]} for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in before))
 
 
 # -- the record --------------------------------------------------------------------------------------
@@ -99,10 +101,11 @@ def test_a_record_of_an_alternative_says_of_which_task_it_is() -> None:
     """Behind the version, where TVM takes any text; one of the task itself has nothing to say."""
     task = task_of()
     result = MeasureResult((1e-3,), timestamp=1, disturbed=2)  # type: ignore[arg-type]
+    cpu = runs_on(task).cpu
     for one, facts in zip(task.algorithms, ("", f",direct={DIRECT}"), strict=True):
         line = dump_record_to_string(MeasureInput(one, ansor.State.initial(one.compute_dag)), result)
         check_tvm_line(line)
-        assert json.loads(line)["v"] == f"v0.6+disturbed=2{facts}"
+        assert json.loads(line)["v"] == f"v0.6+disturbed=2,dag={computation_of(one)},cpu={cpu}{facts}"
         inp, read = load_record_from_string(line)
         assert (inp.task.workload_key, read.disturbed) == (one.workload_key, 2)
         assert direct_key(inp.task) == direct_key(one)
@@ -131,7 +134,8 @@ def test_a_recovered_record_is_checked_against_its_task(monkeypatch: pytest.Monk
     alone = ansor.SearchTask("tests.square_wrong", (N,), target=HOST)
     state = ansor.State.initial(alone.compute_dag)
     line = dump_record_to_string(MeasureInput(alone, state), MeasureResult((1e-3,)))  # type: ignore[arg-type]
-    of_another = line.replace('"v0.6"', json.dumps(f"v0.6+direct={DIRECT}"))
+    version = json.loads(line)["v"]
+    of_another = line.replace(f'"{version}"', json.dumps(f"{version},direct={DIRECT}"))
     inputs = [load_record_from_string(text)[0] for text in (line, of_another)]
     builder, runner = ansor.LocalBuilder(n_parallel=1), ansor.LocalRunner(1, 1, 1, 0)
     with builder, runner:

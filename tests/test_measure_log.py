@@ -436,14 +436,32 @@ def test_what_cannot_be_appended_to_is_a_clear_error(tmp_path: Path) -> None:
         append_lines(tmp_path / "pipe", ["x"])
 
 
-def test_a_file_system_without_locks_is_a_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refuse_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(file: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(LogWriteError, match=r"cannot append to the log .*a.json': No locks available"):
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_takes_records_and_a_warning_says_so_once(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse_locks(monkeypatch, number)
+    callback = RecordToFile(str(tmp_path / "a.json"))
+    callback.check_writable()
+    with callback.hold():
+        for _ in range(2):
+            callback.callback(None, *([one] for one in example()))
+    assert len(list(load_records(tmp_path / "a.json"))) == 2
+    assert caplog.text.count("its file system has no locks") == 1
+
+
+def test_a_lock_that_fails_otherwise_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_locks(monkeypatch, errno.EIO)
+    with pytest.raises(LogWriteError, match=r"cannot append to the log .*a.json': Input/output error"):
         append_lines(tmp_path / "a.json", ["x"])
 
 

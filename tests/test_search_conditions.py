@@ -12,14 +12,17 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.task.isa import cpu_name
+from costmodel import Collector
 from measure import MeasureErrorNo, MeasureResult, load_records, save_records
-from measure.record import Seconds
+from measure.record import LoggedTask, Seconds
 from measure.simulate import SimulatedRunner
-from measure.targets import target_group
+from measure.targets import RunsOn, runs_on, target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
 from search.cli_inspect import summarize
 from search.dispatch import Query
 from search.report_data import read_history
+from tests.costmodel_fakes import LoopFeatures
 from tests.search_fakes import logged, options
 
 ONE, TWO = "llvm -num-cores=1", "llvm -num-cores=2"
@@ -236,7 +239,7 @@ def test_of_a_workload_that_was_edited_the_programs_that_still_apply_are_found(t
         state = ansor.State.initial(before.compute_dag).split(2, 0, [length])
         save_records(log, [ansor.MeasureInput(before, state)], [MeasureResult((Seconds(1e-3),))])
     task = defined(relu=False)
-    with pytest.raises(ansor.DefinitionError, match="5 records of this shape, whose steps do not apply"):
+    with pytest.raises(ansor.DefinitionError, match="5 records of that name, from when the function comp"):
         task.best_state(log)
     assert ansor.ApplyHistoryBest(log).find(task) is None
     saved(log, task, 2e-3)
@@ -245,6 +248,76 @@ def test_of_a_workload_that_was_edited_the_programs_that_still_apply_are_found(t
     hit = ansor.ApplyHistoryBest(log).find(task)
     assert hit is not None
     assert hit.seconds == 2e-3
+
+
+def scaled(count: int) -> SearchTask:
+    """A task of one name and one shape whose sum has so many terms: steps of one are steps of the other."""
+
+    def layer(n: int) -> list[te.Tensor]:
+        x, k = te.placeholder((n, count), name="X"), te.reduce_axis((0, count), name="k")
+        return [x, te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="Y")]
+
+    ansor.register_workload("tests.scaled", layer, override=True)
+    return SearchTask("tests.scaled", (16,), target=TWO)
+
+
+def test_results_of_a_function_that_was_another_one_do_not_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though its steps apply: it is tuned anew, and learned from by nobody."""
+    log, small = tmp_path / "log.json", scaled(8)
+    small.tune(options(4, log, runner=SimulatedRunner(lambda inp: 1e-9)))
+    large = scaled(512)
+    result = large.tune(options(4, log, runner=SimulatedRunner(lambda inp: 1e-3)))
+    assert (result.trials, result.known_trials, result.best_cost) == (4, 4, 1e-3)
+    assert "not used as known results: 4 records of tests.scaled(16) when the function" in caplog.text
+    assert large.best_record(log).result.mean_cost == 1e-3
+    hit = ansor.ApplyHistoryBest(log).find(large)
+    assert hit is not None
+    assert hit.seconds == 1e-3
+    assert [summary.seconds for summary in summarize(str(log))] == [1e-9, 1e-3]
+    assert [summary.flops for summary in summarize(str(log))] == [0, 16 * 512]
+    collector = Collector(LoopFeatures())
+    collector.add_log(log)
+    assert (len(collector.dataset), sum(collector.skipped.values())) == (4, 4)
+    best = tmp_path / "best.json"
+    assert ansor.distill_record_file(log, best).written == 2
+    assert large.best_state(best)[1] == 1e-3
+    (old, _), *_ = load_records(log)
+    with pytest.raises(ansor.DefinitionError, match="computed something else when it was recorded"):
+        ansor.recover_measure_input(old)
+    small = scaled(8)
+    assert small.best_state(log)[1] == 1e-9
+    assert small.best_record(log).trial <= 4
+
+
+def test_a_record_that_does_not_say_what_it_computed_counts(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    scaled(8).tune(options(2, log, runner=SimulatedRunner(lambda inp: 1e-9)))
+    log.write_text(re.sub(r'"v0.6[^"]*"', '"v0.6"', log.read_text()))
+    assert len(PreloadMeasuredStates(log).known(scaled(512))) == 2
+
+
+def test_times_on_another_cpu_are_no_known_results(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log, task = tmp_path / "log.json", on_cores(2)
+    task.tune(options(2, log, runner=SimulatedRunner(lambda inp: 1e-9)))
+    log.write_text(log.read_text().replace(f"cpu={cpu_name(task.target)}", "cpu=another"))
+    assert task.tune(options(2, log, runner=SimulatedRunner(lambda inp: 1e-3))).best_cost == 1e-3
+    assert "2 records of matmul(32, 32, 32) measured on the CPU another" in caplog.text
+    assert task.best_state(log)[1] == 1e-3
+    assert [one.group.runs_on.cpu for one in summarize(str(log))] == ["another", cpu_name(task.target)]
+    named = f"llvm -mcpu={cpu_name(task.target)} -num-cores=2"  # It says so itself.
+    assert runs_on(SearchTask("ansor.matmul", (32, 32, 32), target=named)) == RunsOn()
+
+
+def test_tasks_are_for_as_many_cores_as_there_are_threads() -> None:
+    before = ansor.get_num_threads()
+    try:
+        ansor.set_num_threads(before + 1)
+        assert SearchTask("ansor.matmul", (8, 8, 8)).hardware_params.num_cores == before + 1
+        assert Query.of('["ansor.matmul", 8, 8, 8]').machine.cores == before + 1
+    finally:
+        ansor.set_num_threads(before)
 
 
 def on_cores(cores: int) -> SearchTask:
@@ -273,11 +346,12 @@ def test_times_with_another_number_of_cores_are_no_known_results(
         assert not caplog.text
     assert one.best_record(log).trial == 1
     assert len(ansor.settled_records(load_records(log))) == 8
-    listed = [(summary.cores, summary.trials, summary.seconds) for summary in summarize(str(log))]
+    listed = [(one.group.runs_on.cores, one.trials, one.seconds) for one in summarize(str(log))]
     assert listed == [(2, 4, 1e-4), (1, 4, 1e-3)]
+    cpu = cpu_name(one.target)
     assert [task.terms for task in read_history(log).tasks] == [
-        "llvm -keys=cpu, 2 cores",
-        "llvm -keys=cpu, 1 core",
+        f"llvm -keys=cpu, 2 cores, {cpu}",
+        f"llvm -keys=cpu, 1 core, {cpu}",
     ]
     best = tmp_path / "best.json"
     assert ansor.distill_record_file(log, best).written == 2
@@ -289,7 +363,9 @@ def test_a_record_that_does_not_tell_its_cores_is_known_whatever_they_were(tmp_p
     saved(log, on_cores(2), 1e-3)
     text = log.read_text()
     log.write_text(re.sub(r", \[2, .*?, \[\]\]", "]", text, count=1))
-    assert "64" not in log.read_text()
+    ((inp, _),) = load_records(log)
+    assert isinstance(inp.task, LoggedTask)
+    assert inp.task.hardware is None
     assert len(PreloadMeasuredStates(log).known(on_cores(1))) == 1
 
 

@@ -25,7 +25,7 @@ from ansor.knobs import MAX_THREADS
 from ansor.locks import fork_safe_lock
 from ansor.runtime.jit import LoadedCode, load_object
 from ansor.runtime.pool_ir import WORKER_SPIN, AtFork, Waiting, pool_ir
-from ansor.task.host import default_num_threads
+from ansor.task.host import choose_num_threads, default_num_threads
 
 POOL_FUNCTIONS: Final = (
     "ansor_parallel_for",
@@ -129,6 +129,7 @@ def set_num_threads(count: int) -> None:
     count = check_integer("the number of threads", count, low=1, high=MAX_THREADS)
     pool = process_pool()
     with _lock:
+        choose_num_threads(count)
         pool.set_num_threads(count)
         for setter in _foreign_setters.values():
             setter(count)

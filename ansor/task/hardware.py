@@ -162,6 +162,8 @@ class HardwareParams:
     def for_target(cls, target: Target | str) -> HardwareParams:
         """Return the defaults of a target: its own options first, then what is known of the machine.
 
+        As many cores as parallel loops have threads: `ansor.set_num_threads` counts.
+
         Raises
         ------
         TargetError

@@ -23,15 +23,24 @@ LEAST_WIDTH: Final = 4
 """Bytes of the least vector or cache line."""
 
 
+_chosen: list[int] = []
+"""What `choose_num_threads` said last."""
+
+
+def choose_num_threads(count: int) -> None:
+    """Let so many threads be what parallel loops have unless told otherwise, and what searches plan for."""
+    _chosen[:] = [count]
+
+
 def default_num_threads() -> int:
-    """Threads of a parallel loop unless told otherwise: `ANSOR_NUM_THREADS`, else `available_cores()`.
+    """Threads of a parallel loop: `choose_num_threads`, else `ANSOR_NUM_THREADS`, else `available_cores()`.
 
     Raises
     ------
     TargetError
         If the variable says no number of threads (`ansor.knobs`).
     """
-    return num_threads() or available_cores()
+    return _chosen[0] if _chosen else num_threads() or available_cores()
 
 
 def available_cores() -> int:
