@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,10 +123,25 @@ class Boosting:
             "max_bin": self.bins,
             "base_score": 0.0,
             "seed": self.seed % _SEEDS,
-            "nthread": default_num_threads(),
+            "nthread": _num_threads(),
             "verbosity": 0,
             "disable_default_eval_metric": 1,
         }
+
+
+@cache
+def _first_process() -> int:
+    """The process that asked first, in which the library has its threads."""
+    return os.getpid()
+
+
+def _is_forked() -> bool:
+    """Whether this process was forked from one that used the library: OpenMP waits for threads left there."""
+    return os.getpid() != _first_process()
+
+
+def _num_threads() -> int:
+    return 1 if _is_forked() else default_num_threads()
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +166,8 @@ class Trees:
 
     def apply(self, rows: PackedRows) -> FloatArray:
         """Add up the trees' outputs over the rows of each program."""
+        if _is_forked():  # Those of trees made before have more.
+            self.booster.set_param({"nthread": _num_threads()})
         return rows.total(self.booster.inplace_predict(rows.values, predict_type="margin"))
 
     def to_json(self) -> Any:
@@ -158,7 +177,7 @@ class Trees:
     @classmethod
     def from_json(cls, content: Any, width: int) -> Trees:
         """Invert `to_json`; a ValueError if it is none of trees for rows of so many columns."""
-        booster = load_library("xgboost").Booster({"nthread": default_num_threads()})
+        booster = load_library("xgboost").Booster({"nthread": _num_threads()})
         booster.load_model(bytearray(json.dumps(content).encode()))
         if booster.num_features() != width:
             raise ValueError(f"trees for {booster.num_features()} columns, and there are {width}")
@@ -209,7 +228,7 @@ def _grow(
     bins: QuantileDMatrix | None,
 ) -> Trees:
     xgboost = load_library("xgboost")
-    shared = {"max_bin": settings.bins, "nthread": default_num_threads()}
+    shared = {"max_bin": settings.bins, "nthread": _num_threads()}
     train = _Side(data, start, ~outside, settings)
     matrix = xgboost.QuantileDMatrix(train.rows.values, ref=bins, **shared)
     watching: dict[str, Any] = {}

@@ -21,6 +21,7 @@ from costmodel.losses import LOSSES
 from costmodel.rows import FloatArray, PackedRows, offsets_of
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
 from tests.costmodel_fakes import LoopFeatures, draw, matmul_task, measured
+from tests.forks import in_a_fork
 
 
 @cache
@@ -66,6 +67,19 @@ def test_sums_over_statements_are_learned(loss: str) -> None:
     train, test = synthetic(400), synthetic(200, seed=1)
     scores = boost(train, Boosting(loss=loss)).apply(test.rows)  # type: ignore[arg-type]
     assert metrics.order_accuracy(scores, test.costs, test.tasks) > 0.85
+
+
+def test_a_forked_process_learns_and_asks_trees_made_before() -> None:
+    """OpenMP's threads are not there, and it would wait for them."""
+    data = synthetic(400)
+    trees = boost(data, Boosting(rounds=5))
+    scores = trees.apply(data.rows)
+
+    def again() -> None:
+        assert np.allclose(trees.apply(data.rows), scores)
+        assert np.allclose(boost(data, Boosting(rounds=5)).apply(data.rows), scores)
+
+    assert in_a_fork(again)
 
 
 def test_held_out_programs_stop_the_boosting() -> None:
