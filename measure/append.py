@@ -5,7 +5,7 @@ What may happen, and what becomes of it:
 - A writer was killed in mid-line. The next append turns the torn last line into a comment (``# torn ...``)
   and starts on a fresh line; to a record that lacks the line's end alone it gives that.
 - The disk is full. The file is cut back to its previous length and a `LogWriteError` says so.
-- Two processes append at once. Each append takes an exclusive lock on the file.
+- Two processes append at once. Each append takes an exclusive lock on the file, where there are locks.
 - Two runs tune into one log. Nothing breaks, but they disturb each other's timing and may measure the same
   programs; the second one says so (`RecordToFile.hold`) and goes on.
 """
@@ -20,6 +20,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,8 @@ from measure.marks import in_use
 from measure.record import MeasureInput, MeasureResult
 
 TORN_PREFIX: Final = "# torn "
+_NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""What some network file systems say."""
 _note = logging.getLogger(__name__)
 
 
@@ -109,6 +112,15 @@ def save_records(
     append_lines(filename, map(dump_record_to_string, inputs, results))
 
 
+@cache
+def _warn_of_no_locks(filename: str) -> None:
+    _note.warning(
+        "%s: its file system has no locks, so lines of two runs that append at once may tear each other; "
+        "give each run a log of its own",
+        filename,
+    )
+
+
 def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
     """Append whole lines to a file, under its lock, and wait until they are on the disk.
 
@@ -127,8 +139,10 @@ def append_lines(filename: PathLike, lines: Iterable[str]) -> None:
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:  # Some network file systems have no locks.
-            raise _write_error(filename, error) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise _write_error(filename, error) from error
+            _warn_of_no_locks(os.fspath(filename))
         end = os.fstat(file).st_size
         is_file = stat.S_ISREG(os.fstat(file).st_mode)  # A device, /dev/null say, has no length and no disk.
         torn = b""

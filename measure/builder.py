@@ -24,10 +24,11 @@ from ansor.checks import check_integer, check_number
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError, TargetError
 from measure.device import Reach, device_environment, prepare_compiler
 from measure.emit import EmittedProgram, emit_program
+from measure.host import group_memory
 from measure.jobs import compile_program, prepare_builder
 from measure.layouts import built_state
 from measure.pool import WorkerPool
-from measure.process import RemoteError
+from measure.process import RemoteError, WorkerStartError
 from measure.processor import CPU, kind_of
 from measure.record import BuildResult, MeasureErrorNo, MeasureInput
 from measure.scratch import ScratchFolder
@@ -36,8 +37,9 @@ MEMORY_SHARE: Final = 0.75
 
 
 def default_memory_limit() -> int:
-    """Bytes of address space that a worker may use by default: three quarters of the machine's memory."""
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_SHARE)
+    """Bytes of address space that a worker may use: three quarters of the memory that there is."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(machine, group_memory() or machine) * MEMORY_SHARE)
 
 
 class ProgramBuilder(ABC):
@@ -187,8 +189,8 @@ class LocalBuilder(ProgramBuilder):
                 MeasureErrorNo.BUILD_TIMEOUT, str(error), item.emit_seconds + self.timeout
             )
         except (BuildError, RunError, MemoryError, RemoteError, TargetError) as error:
-            if item.kind == CPU and isinstance(error, TargetError):
-                raise
+            if item.kind == CPU and isinstance(error, (TargetError, WorkerStartError)):
+                raise  # It is not the program's.
             self._reach.note(item.kind, error)
             unknown = isinstance(error, RemoteError)
             where = MeasureErrorNo.UNKNOWN_ERROR if unknown else _compile_error(item.kind)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from functools import cache
 from math import prod
 from pathlib import Path
+from typing import Final
 
 import llvmlite.binding as llvm
 
@@ -30,6 +32,11 @@ from measure.device import guarded_bytes
 from measure.fill import constant_shape
 from measure.processor import CPU, kind_of
 
+_GROUP_MEMORY: Final = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+"""Files of a control group (v2, v1): what it may have, and what it has."""
 COPIES = 2
 """How often the arguments are in memory: as the data to compare with, and where programs work on them."""
 
@@ -153,16 +160,22 @@ def available_memory(
     except (OSError, KeyError, ValueError):
         if "SC_AVPHYS_PAGES" in os.sysconf_names:
             found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
+    for limit, used in _GROUP_MEMORY:
         try:
             cache_bytes = _cached_in_group((group / limit).parent / "memory.stat")
             most = int((group / limit).read_text())
             found.append(max(0, most - int((group / used).read_text()) + cache_bytes))
         except (OSError, ValueError):
             continue
+    return min(found, default=None)
+
+
+def group_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that the control group may have at all; None without a limit."""
+    found = []
+    for limit, _ in _GROUP_MEMORY:
+        with suppress(OSError, ValueError):  # "max" is no number.
+            found.append(int((group / limit).read_text()))
     return min(found, default=None)
 
 

@@ -45,6 +45,10 @@ class WorkerCrashError(RunError):
     """A worker process ended while it was working on a call."""
 
 
+class WorkerStartError(WorkerCrashError):
+    """A worker process could not start: of the machine, and not of a program that was to be built or run."""
+
+
 class RemoteError(AnsorError):
     """A function raised in a worker; `kind` is the exception's class name there, notes hold its traceback."""
 
@@ -163,9 +167,11 @@ class WorkerProcess:
                     raise _remote_error(reply)
         except TimeoutError:
             self.close()
-            raise WorkerCrashError(f"a worker did not start within {START_TIMEOUT:g} s") from None
+            raise WorkerStartError(f"a worker did not start within {START_TIMEOUT:g} s") from None
         except (EOFError, OSError, FrameError):
-            raise WorkerCrashError(f"a worker could not start: {self._obituary()}") from None
+            raise WorkerStartError(
+                f"a worker could not start: {self._obituary()}{self._memory_hint()}"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -249,6 +255,11 @@ class WorkerProcess:
         words = report.read().decode(errors="replace").strip()
         self.close()
         return f"the worker {how}" + (f"; it printed: {words}" if words else "")
+
+    def _memory_hint(self) -> str:
+        if self._memory_limit is None:
+            return ""
+        return f"; its memory_limit is {self._memory_limit:,} bytes: a worker needs some hundred million"
 
     # -- its pipes -------------------------------------------------------------------------------
 

@@ -442,8 +442,16 @@ def _remove_prepared(alternative: Reference) -> None:
 
 
 def _write(spec: ArgumentSpec, array: Array) -> None:
-    with open(spec.path, "wb") as file:
-        file.write(bytes_of(np.ascontiguousarray(array)).data)
+    """Write an argument's file; a `RunError` if there is no room for it."""
+    try:
+        with open(spec.path, "wb") as file:
+            file.write(bytes_of(np.ascontiguousarray(array)).data)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {spec.size_bytes:,} bytes of {spec.name!r}, an argument to measure with, to "
+            f"{spec.path!r}: {error.strerror}; make room there, or name another directory in the environment "
+            "variable TMPDIR"
+        ) from error
 
 
 def _with_scale(spec: ArgumentSpec, tensor: Tensor) -> ArgumentSpec:

@@ -10,6 +10,7 @@ What is checked, and when, is told in `measure.jobs.measure_program`; the right 
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ from measure.host import check_memory, check_target
 from measure.jobs import measure_program, prepare_runner
 from measure.layouts import argument_digits
 from measure.pool import WorkerPool
-from measure.process import RemoteError
+from measure.process import RemoteError, WorkerStartError
 from measure.processor import CPU, kind_of
 from measure.record import (
     BuildResult,
@@ -47,6 +48,7 @@ from measure.record import (
 from measure.reducers import order_dependence
 from measure.reference import ReferenceStore
 from measure.second_chance import PAUSE_SECONDS, SecondChance
+from measure.targets import runs_on
 
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError, TargetError)
 _SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)
@@ -55,6 +57,8 @@ _SHARE_OF_CALLS: Final = 0.6
 """Of the time for a program, what its calls may take; the rest is for checks, and for a load beside them."""
 _LEAST_SECONDS: Final = 1e-9
 """What a call is taken to last where the clock saw no time pass."""
+
+_note = logging.getLogger(__name__)
 
 
 class ProgramRunner(ABC):
@@ -208,9 +212,25 @@ class LocalRunner(ProgramRunner):
             check_target(task.target)
             if kind_of(task.target) == CPU:
                 check_memory(task.compute_dag, self._memory_limit)
+                self._warn_of_threads(task)
             else:
                 check_memory(task.compute_dag, device=device_info(task.target.kind))
             self._checked.add(name)
+
+    def _warn_of_threads(self, task: Task) -> None:
+        """Warn where programs are planned for other cores than they run on: records say what was planned."""
+        planned, threads = runs_on(task).cores, self._threads()
+        if planned not in (None, threads):
+            _note.warning(
+                "%s is planned for %d cores, as records of it say, and is run on %d threads; make the task "
+                "after ansor.set_num_threads(%d), or for the target '%s -num-cores=%d'",
+                task.workload_key,
+                planned,
+                threads,
+                threads,
+                task.target,
+                threads,
+            )
 
     def run_each(
         self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
@@ -253,8 +273,8 @@ class LocalRunner(ProgramRunner):
                 kind,
             )
         except _FAILURES as error:
-            if kind == CPU and isinstance(error, TargetError):
-                raise
+            if kind == CPU and isinstance(error, (TargetError, WorkerStartError)):
+                raise  # It is not the program's.
             self._reach.note(kind, error)
             error_no, message = _classify(error, kind)
             if error_no in _SPOILING or (kind != CPU and error_no is MeasureErrorNo.RUNTIME_DEVICE):

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ansor.task.task import Task
 from ansor.te.tensor import ComputeOp
+from measure.targets import RunsOn, runs_on, target_group
 from search.skeleton import skeleton
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +67,7 @@ class Allocation:
 
 class SimilarityGroups:
     """
-    Tasks of one kind and about one size, whose best arithmetic rate is a hint for each of them.
+    Tasks of one kind, about one size and one target, whose best arithmetic rate is a hint for each of them.
 
     Parameters
     ----------
@@ -80,10 +81,11 @@ class SimilarityGroups:
     def __init__(self, tasks: Sequence[Task], beta: float) -> None:
         self.beta = beta
         self.flops = [max(0.0, task.compute_dag.flop_count) for task in tasks]
-        self._members: dict[tuple[str, int], list[int]] = {}
+        self._members: dict[tuple[str, int, tuple[str, ...], RunsOn], list[int]] = {}
         for number, task in enumerate(tasks):
             magnitude = int(math.log(self.flops[number] + 1.0, _SIZE_BASE))
-            self._members.setdefault((_tag(task), magnitude), []).append(number)
+            kind = _tag(task), magnitude, target_group(str(task.target)), runs_on(task)
+            self._members.setdefault(kind, []).append(number)
 
     def peers(self, task: int) -> list[int]:
         """Tasks of the group of `task`, itself included; only itself once it has left."""

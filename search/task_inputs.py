@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,12 +28,19 @@ def resolve_inputs(
     Raises
     ------
     DefinitionError
-        If a name is not an input of the computation, an array has another shape or dtype, or data is missing.
+        If a name is not an input of the computation, or of several, an array has another shape or dtype, or
+        data is missing.
     """
     if task_inputs is None:
         return ()
     inputs = {tensor.name: tensor for tensor in dag.inputs}
+    called = Counter(tensor.name for tensor in dag.inputs)
     for name in task_inputs:
+        if called[name] > 1:
+            raise DefinitionError(
+                f"task_inputs names {name!r}, as {called[name]} inputs of {workload_key} are; give each "
+                "a name of its own, te.placeholder(..., name='A')"
+            )
         if name not in inputs:
             raise DefinitionError(
                 f"task_inputs names {name!r}, which is no input of {workload_key}; "

@@ -1,6 +1,8 @@
 """What this machine cannot measure is refused before the first trial; slow programs still get a cost."""
 
+import errno
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.task.isa import architecture
 from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile, cpu, jobs
-from measure.host import available_memory, check_memory, check_target
+from measure.host import available_memory, check_memory, check_target, group_memory
 from measure.reference import ReferenceStore
 
 HERE = architecture(ansor.Target("llvm"))
@@ -84,6 +86,46 @@ def test_memory_that_runs_out_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("measure.reference.fill_inputs", full)
     with pytest.raises(RunError, match="not enough memory to compute the right answer"):
         ReferenceStore().get(ansor.SearchTask(compute_dag=scaled(16)))
+
+
+def test_a_full_directory_of_temporary_files_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("measure.reference.bytes_of", full)
+    with pytest.raises(RunError, match=r"cannot write 64 bytes of 'A'.*No space left on device.*TMPDIR"):
+        ReferenceStore().get(ansor.SearchTask(compute_dag=scaled(16)))
+
+
+def test_a_worker_that_cannot_start_says_nothing_about_programs(tmp_path: Path) -> None:
+    """Nothing is logged, so that a later run with room for workers tries these programs."""
+    log, task = tmp_path / "log.json", ansor.SearchTask(compute_dag=scaled(16), target="llvm")
+    with LocalBuilder(memory_limit=4096) as builder:
+        callbacks = [RecordToFile(str(log))]
+        options = ansor.TuningOptions(2, builder=builder, measure_callbacks=callbacks, verbose=0)
+        with pytest.raises(RunError, match=r"(?s)could not start.*memory_limit is 4,096 bytes"):
+            task.tune(options)
+    assert not log.exists() or not log.read_text()
+
+
+def test_programs_that_run_on_other_threads_than_planned_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cores = ansor.get_num_threads()
+    silent = ansor.SearchTask(compute_dag=scaled(16), target="llvm")
+    named = ansor.SearchTask(compute_dag=scaled(16), target=f"llvm -num-cores={cores}")
+    for task, threads, warned in ((named, cores + 1, 0), (silent, cores, 0), (silent, cores + 1, 1)):
+        with LocalRunner(num_threads=threads) as runner:
+            runner.check_task(task)
+        assert caplog.text.count(f"run on {cores + 1} threads") == warned
+
+
+def test_a_worker_may_have_what_the_control_group_has(tmp_path: Path) -> None:
+    assert group_memory(tmp_path) is None
+    (tmp_path / "memory.max").write_text("max\n")
+    assert group_memory(tmp_path) is None
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert group_memory(tmp_path) == 5000
 
 
 def test_available_memory_is_the_least_of_machine_and_group(tmp_path: Path) -> None:

@@ -63,6 +63,11 @@ def test_similar_tasks_lend_their_rate_and_a_straggler_leaves() -> None:
     assert groups.expected(0, costs) == math.inf
 
 
+def test_tasks_for_other_targets_are_no_peers() -> None:
+    other = matmul_task(64, target=f"{HOST} -mcpu=x86-64")
+    assert SimilarityGroups([matmul_task(64), other, matmul_task(64)], beta=2.0).peers(0) == [0, 2]
+
+
 def test_an_attribute_names_the_group() -> None:
     def tagged(n: int, tag: str) -> SearchTask:
         a = te.placeholder((n,), name="A")

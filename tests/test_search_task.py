@@ -86,6 +86,13 @@ def test_records_say_that_layouts_are_not_rewritten(task: ansor.SearchTask, tmp_
     assert inp.task.layout_rewrite_option == ansor.LayoutRewriteOption.NO_REWRITE
 
 
+def test_task_inputs_are_refused_where_a_name_stands_for_several() -> None:
+    a, b = te.placeholder((4,), name="A"), te.placeholder((4,), name="A")
+    tensors = [a, b, te.compute((4,), lambda i: a[i] - b[i], name="C")]
+    with pytest.raises(ansor.DefinitionError, match=r"names 'A', as 2 inputs .* are; give each a name"):
+        ansor.SearchTask(compute_dag=tensors, task_inputs={"A": np.ones(4, "float32")})
+
+
 def test_task_inputs_are_kept_for_the_runner() -> None:
     data = np.arange(8, dtype=np.int32)
     task = ansor.SearchTask(compute_dag=gather(8), task_inputs={"index": data})
