@@ -124,6 +124,14 @@ def test_a_product_with_its_own_transpose_is_tiled() -> None:
     assert not analyse(squares).needs_multi_level_tiling(squares.op)
 
 
+def test_what_is_scaled_and_shifted_is_not_tiled_and_an_outer_product_is() -> None:
+    scale, shift = te.placeholder((8,), name="Scale"), te.placeholder((8,), name="Shift")
+    normed = te.compute((8, 8), lambda i, j: A[i, j] * scale[j] + shift[j], name="Normed")
+    outer = te.compute((8, 8), lambda i, j: scale[i] * shift[j], name="Outer")
+    assert not analyse(normed).needs_multi_level_tiling(normed.op)
+    assert analyse(outer).needs_multi_level_tiling(outer.op)
+
+
 def test_axes_of_extent_one_are_not_reused() -> None:
     x, w = te.placeholder((1, 8), name="x"), te.placeholder((8,), name="w")
     k = te.reduce_axis((0, 8), "k")

@@ -287,18 +287,17 @@ class AccessAnalysis:
         """Whether `op` reuses its inputs, so that blocking pays.
 
         An input is reused if some spatial axis longer than 1 occurs in none of its indices: once for
-        each value of that axis. One such input is enough under a reduction, otherwise it takes two. An input
-        that is read along different axes, as of a product with its own transpose, counts as several.
+        each value of that axis. One such input is enough under a reduction. Otherwise it takes two, and no
+        other input: where one is read element by element, as the result that a batch norm scales and shifts,
+        blocks of it save nothing. An input that is read along different axes, as of a product with its own
+        transpose, counts as several.
         """
         if not isinstance(op, ComputeOp) or not _TRANSFORMS.isdisjoint(op.attrs):
             return False
         wide = {axis for axis in op.axis if int_value(axis.extent) != 1}
-        reused = sum(
-            not wide <= used
-            for producer in self._scans[op].reads
-            for used in self.axes_of_reads(op, producer)
-        )
-        return reused >= (1 if op.reduce_axis else 2)
+        reads = [used for producer in self._scans[op].reads for used in self.axes_of_reads(op, producer)]
+        reused = sum(not wide <= used for used in reads)
+        return reused >= 1 if op.reduce_axis else 2 <= reused == len(reads)
 
     def axes_of_reads(self, op: ComputeOp, producer: Operation) -> frozenset[frozenset[Var]]:
         """The axes along which `op` reads an input: those of each read, once for reads along the same."""
