@@ -51,6 +51,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   instructions that are slow there, too.
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits and panels of products
   (`AddPackedRead`), 2 of all inputs, which makes sketches many that seldom hold the best of 64 trials.
+- `cpu_inline_used_once`: 1 for inlining what one stage uses, each element once (`InlineUsedOnce`).
 - `cpu_stencil_tiling`: 1 for tiles in outputs of stencils, which what they read is computed for
   (`StencilTiling`).
 - `cpu_stream_tiling`: 1 for tiles in outputs with a short last axis and in transposes (`StreamTiling`).
@@ -60,6 +61,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, and what stencils read at several
   places (`KeepCostlyProducer`).
+- `cpu_keep_row_sums`: 1 for no parts of reductions with results enough for all cores (`KeepRowSums`).
 - `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times, or where it then is not
   multiplied at all (`InlinePadding`).
 - `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).
@@ -93,6 +95,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no unrolled tiles": {"cpu_unrolled_tiles": 0},
     "no blocks of tiles": {"cpu_unrolled_tiles": 1},
     "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
+    "branches and calls kept": {"cpu_inline_used_once": 0},
     "no tiled stencils": {"cpu_stencil_tiling": 0},
     "no tiled streams": {"cpu_stream_tiling": 0},
     "no tiled windows": {"cpu_window_tiling": 0},
@@ -100,6 +103,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no overlapping rows": {"cpu_row_pipelining": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
+    "parts of row sums": {"cpu_keep_row_sums": 0},
     "no inlined padding": {"cpu_inline_padding": 0},
     "conversions where values are used": {"cpu_store_converted": 0},
     "no streaming stores": {"cpu_streaming_stores": 0},
@@ -128,6 +132,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_unrolled_tiles": 0,
     "cpu_tensor_intrinsics": 0,
     "cpu_packed_read": 0,
+    "cpu_inline_used_once": 0,
     "cpu_stencil_tiling": 0,
     "cpu_stream_tiling": 0,
     "cpu_window_tiling": 0,
@@ -135,6 +140,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_row_pipelining": 0,
     "cpu_rfactor_lanes": 0,
     "cpu_keep_costly": 0,
+    "cpu_keep_row_sums": 0,
     "cpu_inline_padding": 0,
     "cpu_store_converted": 0,
     "cpu_streaming_stores": 0,

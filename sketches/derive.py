@@ -32,7 +32,7 @@ from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.conversions import StoreConverted
 from sketches.cross_thread import CrossThreadReduction
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
-from sketches.inline import AlwaysInline
+from sketches.inline import AlwaysInline, InlineUsedOnce
 from sketches.inlined_padding import InlinePadding
 from sketches.launch import Binding, Launch
 from sketches.packing import AddPackedRead
@@ -42,6 +42,7 @@ from sketches.rfactor import AddRfactor
 from sketches.rfactor_blocks import AddRfactorBlocks
 from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.row_pipelining import RowPipelining
+from sketches.row_sums import KeepRowSums
 from sketches.row_tiling import RowTiling
 from sketches.rule import (
     MOST_VISITS,
@@ -122,6 +123,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),
     "cpu_store_converted": (StoreConverted(),),
+    "cpu_inline_used_once": (InlineUsedOnce(),),
     "cpu_stencil_tiling": (StencilTiling(),),
     "cpu_stream_tiling": (StreamTiling(),),
     "cpu_window_tiling": (WindowTiling(),),
@@ -129,6 +131,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_row_pipelining": (RowPipelining(),),
     "cpu_rfactor_lanes": (AddRfactorLanes(),),
     "cpu_keep_costly": (KeepCostlyProducer(),),
+    "cpu_keep_row_sums": (KeepRowSums(),),
 }
 """Rules of ours that come before `CPU_RULES`: by parameter, one for each value from 1 on."""
 

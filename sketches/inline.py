@@ -1,14 +1,17 @@
-"""Inlining: a stage that is cheap to recompute disappears into its consumers."""
+"""Inlining: a stage that is cheap to recompute, or is not recomputed, disappears into its consumers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Final
 
+from ansor.schedule.access import constant_extents, match_axes, named_tile
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.state import State
+from ansor.te.expr import Read
 from ansor.te.tensor import ComputeOp
-from sketches.relations import has_reduce_iterator, is_converted
+from sketches.relations import has_reduce_iterator, is_converted, is_copy, only_consumer, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
 
 MOST_READS: Final = 64
@@ -34,14 +37,41 @@ def is_always_inlineable(context: SketchContext, state: State, stage_id: int) ->
 
 def reads_of(state: State, stage_id: int) -> int:
     """At how many places its consumers read a stage, with what is inlined into them already."""
-    outputs, inlined = state.stages[stage_id].op.outputs, inlined_operations(state)
-    consumers = [state.stages[consumer].op for consumer in state.consumers(stage_id)]
-    return sum(
-        read.tensor in outputs
-        for consumer in consumers
-        if isinstance(consumer, ComputeOp)
-        for read in effective_reads(consumer, inlined)
-    )
+    return sum(len(_reads_by(state, stage_id, consumer)) for consumer in state.consumers(stage_id))
+
+
+def _reads_by(state: State, stage_id: int, consumer: int) -> list[Read]:
+    """Where a consumer reads a stage, through what is inlined into it already."""
+    outputs, op = state.stages[stage_id].op.outputs, state.stages[consumer].op
+    if not isinstance(op, ComputeOp):
+        return []
+    return [read for read in effective_reads(op, inlined_operations(state)) if read.tensor in outputs]
+
+
+def is_used_once(context: SketchContext, state: State, stage_id: int) -> bool:
+    """
+    Whether inlining a computed stage repeats no work, whatever it computes.
+
+    One other stage without a reduction reads it, at one place, and has no more elements. Copies of tiles
+    are filled more than once.
+    """
+    op, consumer = plain_operation(state, stage_id), only_consumer(state, stage_id)
+    if not context.params.cpu_inline_used_once or op is None or op.reduce_axis or consumer is None:
+        return False
+    reader = state.stages[consumer].op
+    if not isinstance(reader, ComputeOp) or reader.reduce_axis or named_tile(reader) is not None:
+        return False
+    if is_converted(state, stage_id) or is_copy(state, consumer):
+        return False
+    if len(_reads_by(state, stage_id, consumer)) != 1:
+        return False
+    own, its = constant_extents(op.axis), constant_extents(reader.axis)
+    return own is not None and its is not None and prod(its) <= prod(own)
+
+
+def will_be_inlined(context: SketchContext, state: State, stage_id: int) -> bool:
+    """Whether the rules to come leave a stage no loops of its own."""
+    return is_always_inlineable(context, state, stage_id) or is_used_once(context, state, stage_id)
 
 
 class AlwaysInline:
@@ -52,6 +82,32 @@ class AlwaysInline:
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
         inline = is_always_inlineable(context, state, stage_id)
         return Verdict.APPLY_AND_SKIP_REST if inline else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        return [(state.compute_inline(stage_id), stage_id - 1)]
+
+
+class InlineUsedOnce:
+    """
+    A stage with a branch, a call or a transposed read, used once -> it is inlined, else also kept.
+
+    It is only inlined where the stage that reads it does so element by element. TVM keeps all of these, and
+    computes them inside their consumers where those are tiled: the product in front of a sigmoid in a stage
+    of its own is then fused with that, and not with what follows. Not in TVM.
+    """
+
+    name = "InlineUsedOnce"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        if not is_used_once(context, state, stage_id) or is_always_inlineable(context, state, stage_id):
+            return Verdict.PASS
+        consumer = only_consumer(state, stage_id)
+        assert consumer is not None
+        reader, (read,) = state.stages[consumer].op, _reads_by(state, stage_id, consumer)
+        assert isinstance(reader, ComputeOp)
+        pattern = match_axes(reader, read.indices)
+        in_step = pattern is not None and pattern.is_elementwise
+        return Verdict.APPLY_AND_SKIP_REST if in_step else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         return [(state.compute_inline(stage_id), stage_id - 1)]

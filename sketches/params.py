@@ -114,6 +114,8 @@ class SketchParams:
     cpu_packed_read
         1 adds `AddPackedRead` to the rules for CPUs, for tensors of dtypes below 32 bits and for panels of
         products; 2 for all tensors: inputs of a tile may go through contiguous scratch.
+    cpu_inline_used_once
+        1 adds `InlineUsedOnce`: stages that one other uses, each element once, are inlined whatever they do.
     cpu_stencil_tiling
         1 adds `StencilTiling`: outputs that read what others compute at several places are tiled.
     cpu_stream_tiling
@@ -130,6 +132,8 @@ class SketchParams:
     cpu_keep_costly
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often, and what stencils read at
         several places, are stored, not inlined.
+    cpu_keep_row_sums
+        1 adds `KeepRowSums`: of reductions with results enough for all cores no part is factored out.
     cpu_inline_padding
         1 adds `InlinePadding`: padding that reductions use a few times, or can leave out, is also inlined.
     cpu_store_converted
@@ -170,6 +174,7 @@ class SketchParams:
     cpu_unrolled_tiles: int = _parameter(2, high=2)
     cpu_tensor_intrinsics: int = _parameter(1, high=2)
     cpu_packed_read: int = _parameter(1, high=2)
+    cpu_inline_used_once: int = _parameter(1, high=1)
     cpu_stencil_tiling: int = _parameter(1, high=1)
     cpu_stream_tiling: int = _parameter(1, high=1)
     cpu_window_tiling: int = _parameter(1, high=1)
@@ -177,6 +182,7 @@ class SketchParams:
     cpu_row_pipelining: int = _parameter(1, high=1)
     cpu_rfactor_lanes: int = _parameter(1, high=1)
     cpu_keep_costly: int = _parameter(1, high=1)
+    cpu_keep_row_sums: int = _parameter(1, high=1)
     cpu_inline_padding: int = _parameter(1, high=1)
     cpu_store_converted: int = _parameter(1, high=1)
     cpu_streaming_stores: int = _parameter(1, high=1)

@@ -6,8 +6,9 @@ it should be tiled comes from the state's access analysis.
 
 from __future__ import annotations
 
-from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR
+from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR, match_axes, same_shape
 from ansor.schedule.cache_steps import CacheReadStep, CacheWriteStep
+from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.kernels import root_of
 from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
@@ -15,7 +16,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, SplitStep
 from ansor.schedule.structure import axis_names
 from ansor.te.expr import Var
-from ansor.te.tensor import ComputeOp
+from ansor.te.tensor import ComputeOp, Operation
 
 CACHE_WRITE_SCOPE = "local"
 """Where the cache_write rule keeps a tile's result; part of the new stage's name."""
@@ -149,13 +150,30 @@ def elementwise_consumer(state: State, stage_id: int) -> int | None:
     if consumer is None:
         return None
     stage, other = state.stages[stage_id], state.stages[consumer]
-    if not state.access.elementwise_match(stage.op, other.op):
+    if not state.access.elementwise_match(stage.op, other.op) and not _reads_elementwise(
+        state, stage.op, other.op
+    ):
         return None
     if has_reduce_iterator(state, stage_id) and has_reduce_iterator(state, consumer):
         return None
     if other.scope == "shared" or other.relations or consumer in state.attach:
         return None
     return consumer
+
+
+def _reads_elementwise(state: State, op: Operation, reader: Operation) -> bool:
+    """Whether all reads of an operation by another are of the same element, through what is inlined.
+
+    So `x * sigmoid(x)` reads `x`, if the sigmoid is a stage that is inlined: in two ways that meet again.
+    """
+    if not isinstance(op, ComputeOp) or not isinstance(reader, ComputeOp):
+        return False
+    shape = op.output(0).shape
+    if not all(same_shape(tensor.shape, shape) for tensor in (*op.outputs, *reader.outputs)):
+        return False
+    reads = (read for read in effective_reads(reader, inlined_operations(state)) if read.tensor in op.outputs)
+    patterns = (match_axes(reader, read.indices) for read in reads)
+    return all(pattern is not None and pattern.is_elementwise for pattern in patterns)
 
 
 def is_cache_write(state: State, stage_id: int) -> bool:

@@ -24,12 +24,16 @@ Source: blocked transposition is textbook (e.g. Lam, Rothberg and Wolf, 1991). N
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
+from ansor.schedule.places import NO_AXIS
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
+from sketches.inline import will_be_inlined
+from sketches.places import places_read
 from sketches.recompute import MANY, SOME, uses_per_element
 from sketches.relations import has_reduce_iterator, plain_operation
 from sketches.rule import SketchContext, Successor, Verdict
@@ -46,7 +50,7 @@ class StreamTiles(NamedTuple):
     unrolled: tuple[int, ...]
 
 
-def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
+def stream_tiles(context: SketchContext, state: State, stage_id: int) -> StreamTiles | None:
     """Choose the tiles of an untransformed stage without reduction or reuse; None if it is well as it is."""
     op = plain_operation(state, stage_id)
     if op is None or has_reduce_iterator(state, stage_id) or _reads_reduction(state, stage_id):
@@ -58,7 +62,7 @@ def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
         return None
     vector = long[-1]
     unrolled = tuple(at for at in wide if at > vector)
-    turned = _last_axes(state, op) - {vector, *unrolled}
+    turned = _turned_axes(context, state, stage_id, vector) - {vector, *unrolled}
     tiled = tuple(at for at in long if at in turned)
     if not tiled and not (unrolled and state.is_output(stage_id)):
         return None
@@ -66,17 +70,33 @@ def stream_tiles(state: State, stage_id: int) -> StreamTiles | None:
 
 
 def _reads_reduction(state: State, stage_id: int) -> bool:
+    """Whether a stage reads results of a reduction in the order of its own, and so may share its tiles."""
+    own = state.stages[stage_id].op
     producers = (state.stages[producer].op for producer in state.direct_producers(stage_id))
-    return any(isinstance(op, ComputeOp) and op.reduce_axis for op in producers)
+    return any(
+        isinstance(op, ComputeOp) and op.reduce_axis and state.access.elementwise_match(op, own)
+        for op in producers
+    )
 
 
-def _last_axes(state: State, op: ComputeOp) -> set[int]:
-    """Axes, by position, that some read of the operation has in its last index: those it runs along."""
-    found: set[int] = set()
+def _turned_axes(context: SketchContext, state: State, stage_id: int, vector: int) -> set[int]:
+    """
+    Axes, by position, that some read runs along, having them in its last index, and not along the vector.
+
+    It has the vector in another index: of one that does not have it, a scale of each row, say, one element
+    is all that a row reads. Reads of stages that will be inlined count.
+    """
+    op, found = state.stages[stage_id].op, set[int]()
+    assert isinstance(op, ComputeOp)
     for accesses in state.access.reads(op).values():
-        for indices in accesses:
-            used = free_vars(indices[-1]) if indices else set()
-            found |= {at for at, axis in enumerate(op.axis) if axis in used}
+        for *outer, last in filter(None, accesses):
+            if any(op.axis[vector] in free_vars(index) for index in outer):
+                used = free_vars(last)
+                found |= {at for at, axis in enumerate(op.axis) if axis in used}
+    for _, places in places_read(state, stage_id, partial(will_be_inlined, context, state)):
+        for *around, (along, _, _) in filter(None, places):
+            if along != NO_AXIS and vector in (axis for axis, _, _ in around):
+                found.add(along)
     return found
 
 
@@ -93,12 +113,12 @@ class StreamTiling:
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
         output = state.is_output(stage_id)
         uses = MANY if output else uses_per_element(state, stage_id, of_copies=True)
-        if uses < SOME or stream_tiles(state, stage_id) is None:
+        if uses < SOME or stream_tiles(context, state, stage_id) is None:
             return Verdict.PASS
         return Verdict.APPLY if uses < MANY else Verdict.APPLY_AND_SKIP_REST
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        tiles, op = stream_tiles(state, stage_id), state.stages[stage_id].op
+        tiles, op = stream_tiles(context, state, stage_id), state.stages[stage_id].op
         assert tiles is not None
         assert isinstance(op, ComputeOp)
         results: list[Successor] = [(self._around(state, stage_id, tiles), stage_id - 1)]

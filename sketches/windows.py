@@ -31,12 +31,13 @@ FOLLOW_LEVEL: Final = 1
 
 
 def runs_along_memory(state: State, op: ComputeOp) -> bool:
-    """Whether some read has a spatial axis longer than 1 in its last index."""
-    wide = {axis for axis in op.axis if int_value(axis.extent) != 1}
+    """Whether some read of what is reduced has a spatial axis longer than 1 in its last index."""
+    wide, terms = {axis for axis in op.axis if int_value(axis.extent) != 1}, set(op.reduce_axis)
     return any(
-        indices and not wide.isdisjoint(free_vars(indices[-1]))
+        not wide.isdisjoint(free_vars(indices[-1])) and any(terms & free_vars(index) for index in indices)
         for accesses in state.access.reads(op).values()
         for indices in accesses
+        if indices
     )
 
 

@@ -115,6 +115,40 @@ def matmul_with_turned(n: int, m: int, k: int) -> list[Tensor]:
     return [a, b, c]
 
 
+def product(n: int, m: int, k: int) -> tuple[list[Tensor], Tensor]:
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    return [a, b], te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+
+
+def swish(n: int, m: int, k: int) -> list[Tensor]:
+    """A product, and its sigmoid in a stage of its own."""
+    inputs, c = product(n, m, k)
+    gate = te.compute((n, m), lambda i, j: te.sigmoid(c[i, j]), name="Gate")
+    return [*inputs, te.compute((n, m), lambda i, j: c[i, j] * gate[i, j], name="Out")]
+
+
+def turned_product(n: int, m: int, k: int) -> list[Tensor]:
+    inputs, c = product(n, m, k)
+    return [*inputs, te.compute((m, n), lambda j, i: te.max(c[i, j], 0.0), name="Out")]
+
+
+def biased_transpose(n: int, m: int) -> list[Tensor]:
+    x, b = te.placeholder((n, m), name="X"), te.placeholder((n,), name="B")
+    turned = te.compute((m, n), lambda i, j: x[j, i], name="Turned")
+    return [x, b, te.compute((m, n), lambda i, j: turned[i, j] + b[j], name="Out")]
+
+
+def scaled_rows(n: int, m: int) -> list[Tensor]:
+    """Deviations from the means of rows, squared and summed, as a variance is written."""
+    x, mean = te.placeholder((n, m), name="X"), te.placeholder((n,), name="Mean")
+    k = te.reduce_axis((0, m), name="k")
+    total = te.compute(
+        (n,), lambda i: te.sum((x[i, k] - mean[i]) * (x[i, k] - mean[i]), axis=k), name="Variance"
+    )
+    return [x, mean, te.compute((n, m), lambda i, j: (x[i, j] - mean[i]) * total[i], name="Out")]
+
+
 CASES: dict[str, Callable[[], list[Tensor]]] = {
     "max pooling": lambda: max_pool(8, 6),
     "pooling of more pixels": lambda: max_pool(14, 2),
@@ -128,6 +162,10 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "transposes": SMALL["transposes"],
     "transposed operand": lambda: matmul_with_turned(20, 10, 6),
     "activation": lambda: activated_matmul(5, 8, 6),
+    "swish": lambda: swish(6, 9, 5),
+    "turned product": lambda: turned_product(9, 20, 4),
+    "biased transpose": lambda: biased_transpose(11, 12),
+    "scaled rows": lambda: scaled_rows(40, 20),
 }
 TASKS = {name: task_of(make()) for name, make in CASES.items()}
 SPACES = {name: Neighbourhood(ProgramSpace.of(task, WASTEFUL)) for name, task in TASKS.items()}
@@ -150,10 +188,10 @@ def loops(state: State, stage: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["norm", "zero rank", "mean of columns", "max pooling"])
 def test_the_sketches_of_the_reference_remain_and_keep_their_order(name: str) -> None:
-    """Where tiles are not all that is worth trying."""
+    """Where tiles are not all that is worth trying, and sums of rows are not left as they are."""
     task = TASKS[name]
     added = {rule.name for rules in CPU_EXTRA_RULES.values() for rule in rules}
-    both = generate_sketches(task, ALL)
+    both = generate_sketches(task, ALL | {"cpu_keep_row_sums": 0})
     plain = [sketch.explain() for sketch in both if added.isdisjoint(sketch.rules)]
     assert plain == [sketch.explain() for sketch in generate_sketches(task, rules=CPU_RULES)]
     assert len(plain) < len(both)
@@ -352,11 +390,47 @@ def test_padding_whose_own_terms_stay_spares_nothing() -> None:
     assert inlined([x, w, out], "Pad") == {False}
 
 
-def test_padding_that_no_reduction_uses_is_left_to_the_search() -> None:
+def test_padding_that_no_reduction_uses_is_inlined_where_it_is_used_once() -> None:
     x, _, _ = filtered(8)
     pad = te.compute((34,), lambda i: te.if_then_else(te.all(i >= 1, i < 33), x[i - 1], 0.0), name="Pad")
     out = te.compute((34,), lambda i: pad[i] * 2.0, name="Out")
-    assert inlined([x, out], "Pad") == {False}
+    assert inlined([x, out], "Pad") == {True}
+    twice = te.compute((33,), lambda i: pad[i] * pad[i + 1], name="Out")
+    assert inlined([x, twice], "Pad") == {False}
+
+
+def test_no_part_of_a_row_sum_is_factored_out_where_rows_keep_all_cores_busy() -> None:
+    rows = task_of(row_sum(512, 2048))
+    assert [s.explain() for s in generate_sketches(rows, ALL)] == ["(no rule applied)"]
+    assert len(generate_sketches(rows, ALL | {"cpu_keep_row_sums": 0})) == 3
+    assert sketches_by("AddRfactor", row_sum(16, 2048))
+    x = te.placeholder((512, 2048), dtype="float16", name="X")  # Such sums are not taken in lanes.
+    k = te.reduce_axis((0, 2048), name="k")
+    assert sketches_by("AddRfactor", [x, te.compute((512,), lambda i: te.sum(x[i, k], axis=k), name="Y")])
+
+
+def test_a_product_shares_tiles_with_what_uses_it_in_two_ways() -> None:
+    found = sketches_by("MultiLevelTilingWithFusion", swish(64, 64, 64))
+    assert found
+    assert len(found) == 2
+
+
+def test_a_transpose_in_a_stage_of_its_own_is_tiled_with_what_uses_it() -> None:
+    (sketch,) = generate_sketches(task_of(biased_transpose(64, 96)), ALL)
+    assert sketch.explain() == "StreamTiling(Out), InlineUsedOnce(Turned)"
+    assert loops(sketch.state, "Out") == ["i.0", "j.0", "i.1", "j.1"]
+
+
+def test_what_turns_a_product_is_tiled() -> None:
+    assert all(
+        "StreamTiling(Out)" in s.explain() for s in generate_sketches(task_of(turned_product(64, 96, 8)), ALL)
+    )
+
+
+def test_what_belongs_to_a_whole_row_is_read_along_no_other_axis() -> None:
+    """Neither is the output a transpose, nor the variance a window."""
+    rules = {rule for s in generate_sketches(task_of(scaled_rows(512, 512)), ALL) for rule in s.rules}
+    assert rules == {"RowTiling"} | {"RowPipelining"}
 
 
 # -- programs ----------------------------------------------------------------------------------------------
