@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ansor
 from ansor import te
-from ansor.errors import ArgumentError, DefinitionError, TargetError
+from ansor.errors import ArgumentError, DefinitionError, RunError, TargetError
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +59,36 @@ def test_a_reduction_needs_an_axis(function) -> None:
     source = te.placeholder((4,), name="A")
     with pytest.raises(DefinitionError, match=r"te\.(sum|prod)\(`A\[i\]`\) needs axis="):
         te.compute((4,), lambda i: function(source[i]), name="C")
+
+
+def test_sizes_that_leave_a_stage_within_less_than_nothing_are_refused() -> None:
+    """Two such extents, fused, would be a loop again; as many elements of scratch cannot be had."""
+    n, m = te.var("n"), te.var("m")
+    x = te.placeholder((n, m), name="X")
+    windows = te.compute((n - 2, m - 2), lambda i, j: x[i, j] + x[i + 2, j + 2], name="Windows")
+    k, r = te.reduce_axis((0, n - 2), "k"), te.reduce_axis((0, m - 2), "r")
+    total = te.compute((1,), lambda i: te.sum(windows[k, r], axis=[k, r]), name="Total")
+    schedule = te.create_schedule(total)
+    schedule[total].fuse(*schedule[total].op.reduce_axis)
+    module = ansor.build(schedule, [x, total])
+    assert module(np.ones((4, 5), "float32")) == 12
+    assert module(np.ones((2, 5), "float32")) == 0
+    for shape in ((1, 1), (0, 0), (5, 1)):
+        with pytest.raises(ArgumentError, match=r"of .Windows., of [nm]-2, has -[12] elements; it takes"):
+            module(np.ones(shape, "float32"))
+
+
+def test_code_for_a_cpu_with_more_instructions_is_refused_before_it_runs(tmp_path: Path) -> None:
+    """As where a hypervisor hides some of what the CPU of that name has."""
+    source = te.placeholder((4,), name="A")
+    result = te.compute((4,), lambda i: source[i] + 1, name="C")
+    path = tmp_path / "increment.o"
+    ansor.build(te.create_schedule(result), [source, result], name="increment").save(path)
+    data = path.read_bytes()
+    hidden = re.search(rb",-([a-z0-9.-]+),", data)
+    if hidden is None:
+        pytest.skip("this CPU lacks nothing that LLVM has a name for")
+    name = hidden[1].decode()
+    path.write_bytes(data.replace(hidden[0], b",+" + hidden[1] + b",", 1))
+    with pytest.raises(RunError, match=rf"cannot run here: .* has {re.escape(name)}, this CPU has not"):
+        ansor.load_module(path)(np.ones(4, "float32"))

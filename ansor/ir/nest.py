@@ -154,7 +154,8 @@ class LoopNest:
     """A lowered function: buffers passed in order, symbolic sizes passed after them, and the body.
 
     `outputs` are the positions of the parameters that are written, `streamed` those of outputs whose stores
-    had better pass the caches by: nothing in the function reads them.
+    had better pass the caches by: nothing in the function reads them. `extents` are those of loops over
+    stages that follow from the sizes, and what they are of: none of them may be negative.
     """
 
     name: str
@@ -163,6 +164,7 @@ class LoopNest:
     body: Stmt
     outputs: tuple[int, ...] = field(default=())
     streamed: tuple[int, ...] = field(default=())
+    extents: tuple[tuple[str, Expr], ...] = field(default=())
 
     def __str__(self) -> str:
         from ansor.ir.printer import format_nest

@@ -305,6 +305,14 @@ def _require_sizes(signature: Signature, known: Mapping[str, int]) -> None:
     for name, value in known.items():
         if value < 0:
             raise ArgumentError(f"{signature.name}: the shapes make the size {name!r} negative ({value})")
+    for what, dim in signature.extents:
+        extent = evaluate(dim, known)
+        if extent is not None and extent < 0:
+            sizes = ", ".join(f"{name} = {value}" for name, value in known.items())
+            raise ArgumentError(
+                f"{signature.name}: with {sizes} the {what}, of {format_dim(dim)}, has {extent} elements; it "
+                "takes larger arrays"
+            )
 
 
 def _shape(signature: Signature, argument: Argument, known: Mapping[str, int]) -> tuple[int, ...]:

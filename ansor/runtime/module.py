@@ -334,6 +334,10 @@ def _lacking(signature: Signature, host: Machine) -> str:
     features = signature.features
     if signature.cpu == host.cpu and features in (None, host.features):
         return ""
+    has_not = {name[1:] for name in host.features.split(",") if name.startswith("-")}
+    uses = {name[1:] for name in (features or "").split(",") if name.startswith("+")}
+    if uses & has_not:
+        return f"{signature.cpu} has {', '.join(sorted(uses & has_not))}, this CPU has not"
     try:
         wanted = Machine.of(signature.triple, signature.cpu, features or "")
     except TargetError:  # a CPU that this LLVM does not know

@@ -39,7 +39,8 @@ class Signature:
     """A compiled function: its C symbol, arrays in calling order, symbolic sizes, and its machine.
 
     `name` is what the user called it; `threads` the upper limit of threads that its target asked for, if any;
-    `features` those of its CPU in LLVM's words, None if it is not known.
+    `features` those of its CPU in LLVM's words, None if it is not known. `extents` are those that the sizes
+    make of axes within, and which ones these are.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Signature:
     cpu: str
     threads: int | None = None
     features: str | None = None
+    extents: tuple[tuple[str, Dim], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Describe it in JSON's types."""
@@ -70,6 +72,7 @@ class Signature:
             "cpu": self.cpu,
             "threads": self.threads,
             "features": self.features,
+            "extents": [[what, dim_to_json(dim)] for what, dim in self.extents],
         }
 
     @classmethod
@@ -101,6 +104,7 @@ class Signature:
                 str(fields["cpu"]),
                 None if threads is None else int(threads),
                 None if features is None else str(features),
+                tuple((str(what), dim_from_json(dim)) for what, dim in fields.get("extents", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BuildError(f"the description of the module is malformed: {error!r}") from None
@@ -130,7 +134,8 @@ class Signature:
             )
             for position, (label, buffer) in enumerate(zip(buffers, nest.params, strict=True))
         )
-        return cls(name or nest.name, symbol, arguments, sizes, triple, cpu, threads, features)
+        extents = tuple((what, dim_of(extent, names, what)) for what, extent in nest.extents)
+        return cls(name or nest.name, symbol, arguments, sizes, triple, cpu, threads, features, extents)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

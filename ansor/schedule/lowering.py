@@ -52,6 +52,7 @@ from ansor.te.expr import (
     INDEX_DTYPE,
     Binary,
     BinaryOp,
+    Const,
     Expr,
     Load,
     Read,
@@ -63,7 +64,7 @@ from ansor.te.expr import (
     substitute,
 )
 from ansor.te.sizes import size_bytes
-from ansor.te.tensor import Tensor
+from ansor.te.tensor import ComputeOp, Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.manual import Schedule
@@ -186,6 +187,16 @@ class _Lowering:
                     f"te.placeholder((), {size.dtype!r})"
                 )
 
+    def _extents(self) -> tuple[tuple[str, Expr], ...]:
+        """Extents of axes that follow from the sizes, but those of arguments, and which axis has each."""
+        found: dict[str, tuple[str, Expr]] = {}
+        shapes = {str(extent) for tensor in self.args for extent in tensor.shape}
+        for op in self.state.dag.ops:
+            for axis in (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ():
+                if isinstance(axis.extent, Expr) and not isinstance(axis.extent, (Var, Const)):
+                    found.setdefault(str(axis.extent), (f"axis {axis.name!r} of {op.name!r}", axis.extent))
+        return tuple(one for text, one in found.items() if text not in shapes)
+
     def _home(self, stage_id: int) -> tuple[int, int] | None:
         """Where the scratch of a stage is allocated; in kernels not outside of the one that computes it."""
         place = home(self.state, stage_id)
@@ -203,7 +214,9 @@ class _Lowering:
         if not parts:
             raise LoweringError(f"{name}: there is nothing to compute")
         body = self._allocate(seq(*parts), None)
-        return LoopNest(name, self.params.order, self.sizes, body, self.params.outputs)
+        return LoopNest(
+            name, self.params.order, self.sizes, body, self.params.outputs, extents=self._extents()
+        )
 
     def _kernel(self, stage_id: int) -> Stmt:
         check_bound(self.state, stage_id)
