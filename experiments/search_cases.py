@@ -68,9 +68,25 @@ def _two_filters(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
     return np.asarray(sum(rows[tap : tap + height] for tap in range(taps))) / np.float32(taps)
 
 
+def biased_transpose(n: int, m: int) -> list[te.Tensor]:
+    """Transpose, in a stage of its own, and a bias for each column: Out[m, n] = X[n, m]^T + B[n]."""
+    x, b = te.placeholder((n, m), name="X"), te.placeholder((n,), name="B")
+    turned = te.compute((m, n), lambda i, j: x[j, i], name="Turned")
+    return [x, b, te.compute((m, n), lambda i, j: turned[i, j] + b[j], name="Out")]
+
+
+def _biased_transpose(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
+    x, b = arrays
+    return np.asarray(x.T + b)
+
+
+ansor.register_workload("biased_transpose", biased_transpose)
 ansor.register_workload("tanh_matmul", tanh_matmul)
 ansor.register_workload("two_filters", two_filters)
 OWN: Final = {
+    "biased_transpose": workloads.Workload(
+        "biased_transpose", biased_transpose, _biased_transpose, (), (), ("float32",)
+    ),
     "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",)),
     "two_filters": workloads.Workload("two_filters", two_filters, _two_filters, (), (), ("float32",)),
 }
@@ -158,6 +174,7 @@ CASES: Final[Mapping[str, Case]] = {
     "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
     "filters-3": Case("two_filters", (2048, 2048, 3)),
     "filters-7": Case("two_filters", (2048, 2048, 7)),
+    "transpose-1024": Case("biased_transpose", (1024, 1024)),
     "winograd-28": Case("conv2d_winograd", (1, 28, 28, 128, 128)),
     "winograd-56": Case("conv2d_winograd", (1, 56, 56, 64, 64)),
 }

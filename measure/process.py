@@ -125,7 +125,10 @@ class WorkerProcess:
         if is_over():
             raise WorkerCrashError(_STOPPED)
         if self._process is None or self._is_stuck or self._process.poll() is not None:
-            self._start(is_over)
+            try:
+                self._start(is_over)
+            except WorkerStartError:  # Once may be an accident: memory was short for a moment.
+                self._start(is_over)
         reply = self._exchange(request, timeout)
         if "ok" in reply:
             return reply["ok"]

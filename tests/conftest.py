@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
+from ansor.task import host
 from measure import LocalBuilder, LocalRunner
 from search import params
 
@@ -34,6 +35,12 @@ def no_waiting_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def threads_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test says of threads, tasks of others are not planned for."""
+    monkeypatch.setattr(host, "_chosen", [])
 
 
 @pytest.fixture(scope="module")

@@ -128,8 +128,8 @@ def test_what_is_scaled_and_shifted_is_not_tiled_and_an_outer_product_is() -> No
     scale, shift = te.placeholder((8,), name="Scale"), te.placeholder((8,), name="Shift")
     normed = te.compute((8, 8), lambda i, j: A[i, j] * scale[j] + shift[j], name="Normed")
     outer = te.compute((8, 8), lambda i, j: scale[i] * shift[j], name="Outer")
-    assert not analyse(normed).needs_multi_level_tiling(normed.op)
-    assert analyse(outer).needs_multi_level_tiling(outer.op)
+    assert not ComputeDAG([A, scale, shift, normed]).access.needs_multi_level_tiling(normed.op)
+    assert ComputeDAG([scale, shift, outer]).access.needs_multi_level_tiling(outer.op)
 
 
 def test_axes_of_extent_one_are_not_reused() -> None:

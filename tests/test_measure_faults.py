@@ -229,6 +229,7 @@ def test_killed_worker_costs_one_trial(task: Task, builder: LocalBuilder) -> Non
     with LocalRunner(timeout=20.0, min_repeat_ms=0.1, num_threads=1) as runner:
         inputs = [MeasureInput(task, Program(FAULTS["hang"][0])), MeasureInput(task, Program())]  # type: ignore[arg-type]
         builds = builder.build(inputs)
+        runner.run(inputs[1:], builds[1:])  # The worker has started.
 
         def kill() -> None:
             while not runner._pool.pids:
