@@ -61,7 +61,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, and what stencils read at several
   places (`KeepCostlyProducer`).
-- `cpu_keep_row_sums`: 1 for no parts of reductions with results enough for all cores (`KeepRowSums`).
+- `cpu_keep_row_sums`: 1 for no parts of sums of short rows that are enough for all cores (`KeepRowSums`).
 - `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times, or where it then is not
   multiplied at all (`InlinePadding`).
 - `cpu_store_converted`: 1 for storing what reductions widen again and again widened (`StoreConverted`).

@@ -133,7 +133,7 @@ class SketchParams:
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often, and what stencils read at
         several places, are stored, not inlined.
     cpu_keep_row_sums
-        1 adds `KeepRowSums`: of reductions with results enough for all cores no part is factored out.
+        1 adds `KeepRowSums`: of reductions of short rows, enough for all cores, no part is factored out.
     cpu_inline_padding
         1 adds `InlinePadding`: padding that reductions use a few times, or can leave out, is also inlined.
     cpu_store_converted
