@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ansor.checks import check_fields, check_integer
 from ansor.errors import DefinitionError
-from ansor.task.host import default_num_threads
+from ansor.task.host import available_cores, default_num_threads
 from costmodel.dataset import Dataset
 from costmodel.libraries import load_library
 from costmodel.losses import LOSSES, Loss, LossName
@@ -141,7 +141,7 @@ def _is_forked() -> bool:
 
 
 def _num_threads() -> int:
-    return 1 if _is_forked() else default_num_threads()
+    return 1 if _is_forked() else min(default_num_threads(), available_cores())
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,10 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record, RecordReader
-from measure.record import MeasureInput, MeasureResult, computes
-from measure.settled import plain_key, settled_trials
+from measure.record import MeasureInput, MeasureResult, computes, is_outdated
+from measure.settled import settled_trials
 from measure.targets import ANYTHING, RunsOn, other_conditions, same_target, target_text
+from measure.unsaid import plain_key
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
@@ -181,7 +182,7 @@ class _Wanted:
         if distance == 1.0 and (self.dag is None or computes(inp.task, self.dag)):
             return distance
         if self.include_compatible and 1.0 < distance < math.inf:
-            return distance
+            return math.inf if is_outdated(inp.task) else distance
         return 1.0 if self.dag is not None and is_of_structure(inp, self.dag) else math.inf
 
 
@@ -217,11 +218,14 @@ def has_key_of(inp: MeasureInput, task: Task) -> bool:
     return plain_key(inp.task.workload_key) == plain_key(task.workload_key)
 
 
+def is_named_as(inp: MeasureInput, task: Task) -> bool:
+    """Whether a record has a task's workload key, or one that stands for its computation."""
+    return has_key_of(inp, task) or is_of_structure(inp, task.compute_dag)
+
+
 def is_of(inp: MeasureInput, task: Task) -> bool:
     """Whether a record is of a task's computation, for whatever target."""
-    if has_key_of(inp, task):
-        return computes(inp.task, task.compute_dag)
-    return is_of_structure(inp, task.compute_dag)
+    return is_named_as(inp, task) and computes(inp.task, task.compute_dag)
 
 
 def is_of_structure(inp: MeasureInput, dag: ComputeDAG) -> bool:

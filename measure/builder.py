@@ -189,7 +189,7 @@ class LocalBuilder(ProgramBuilder):
                 MeasureErrorNo.BUILD_TIMEOUT, str(error), item.emit_seconds + self.timeout
             )
         except (BuildError, RunError, MemoryError, RemoteError, TargetError) as error:
-            if item.kind == CPU and isinstance(error, (TargetError, WorkerStartError)):
+            if isinstance(error, WorkerStartError) or (item.kind == CPU and isinstance(error, TargetError)):
                 raise  # It is not the program's.
             self._reach.note(item.kind, error)
             unknown = isinstance(error, RemoteError)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,8 @@ from ansor.errors import DefinitionError, LogWriteError
 from ansor.files import whole_file
 from measure.groups import OptionsByKey, RecordGroup, TaskGroups, record_group
 from measure.log import PathLike, Record, dump_record_to_string, is_reference_step, load_measurements
-from measure.record import steps_to_json
-from measure.settled import settled_records
+from measure.record import LoggedTask, MeasureInput, direct_key, steps_to_json
+from measure.settled import settled_trials
 
 DISTILLED_SUFFIX: Final = ".best.json"
 
@@ -141,12 +141,16 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     seen: dict[RecordGroup, None] = {}
     best: dict[RecordGroup, Record] = {}
     known: dict[RecordGroup, float] = {}
+    tasks: dict[RecordGroup, RecordGroup] = {}
     options: OptionsByKey = {}
     left_out = 0
-    groups = TaskGroups(records)
-    for inp, res in settled_records(groups.records):
-        key = record_group(inp, options)
+    read = list(records)
+    groups = TaskGroups(read)
+    for trial in settled_trials(read):
+        told, res = groups.records[trial.position][0], trial.result
+        key, inp = record_group(told, options), _assigned(trial.input, told)
         seen[key] = None
+        tasks[key] = groups.of(told)
         if not res.ok:
             continue
         known[key] = min(res.mean_cost, known.get(key, res.mean_cost))
@@ -157,13 +161,20 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
     summary = DistillSummary(
         records=len(groups.records),
         written=len(best),
-        tasks=len({groups.of(inp) for inp, _ in best.values()}),
+        tasks=len({tasks[key] for key in best}),
         left_out=left_out,
         slower=sum(record[1].mean_cost > known[key] for key, record in best.items()),
         lost=len(known.keys() - best.keys()),
         without_success=len(seen.keys() - known.keys()),
     )
     return summary, [best[key] for key in seen if key in best]
+
+
+def _assigned(inp: MeasureInput, told: MeasureInput) -> MeasureInput:
+    """A record as it was, but for the task that others of its workload say it is an alternative of."""
+    if not isinstance(inp.task, LoggedTask):
+        return inp
+    return replace(inp, task=replace(inp.task, direct=direct_key(told.task)))
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:

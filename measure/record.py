@@ -117,6 +117,7 @@ class LoggedTask:
             LayoutRewriteOption(self.layout_rewrite_option or 0),
             self.input_names or (),
             direct=None if self.direct is None else direct_of(self).to_task(),
+            cpu=self.cpu,
         )
 
 
@@ -210,6 +211,13 @@ def known_dag(workload_key: str, computation: str | None = None) -> ComputeDAG |
     except AnsorError:
         return None
     return dag if computation in (None, named_computation(dag)) else None
+
+
+def is_outdated(task: AnyTask) -> bool:
+    """Whether the function of a record's name is known to compute something else here than it did then."""
+    computation = computation_of(task)
+    now = None if computation is None else known_dag(task.workload_key)
+    return now is not None and named_computation(now) != computation
 
 
 def check_computation(task: AnyTask, dag: ComputeDAG) -> None:

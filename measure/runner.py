@@ -273,7 +273,7 @@ class LocalRunner(ProgramRunner):
                 kind,
             )
         except _FAILURES as error:
-            if kind == CPU and isinstance(error, (TargetError, WorkerStartError)):
+            if isinstance(error, WorkerStartError) or (kind == CPU and isinstance(error, TargetError)):
                 raise  # It is not the program's.
             self._reach.note(kind, error)
             error_no, message = _classify(error, kind)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final
 
 from measure.log import Record
@@ -26,16 +25,7 @@ from measure.record import (
     steps_to_json,
 )
 from measure.targets import RunsOn, runs_on, target_group, target_text
-
-
-@lru_cache(maxsize=1024)  # A log says the same keys again and again.
-def plain_key(workload_key: str) -> str:
-    """Write a workload key as everybody's: JSON with the usual blanks; others stay as they are."""
-    try:
-        return json.dumps(json.loads(workload_key))
-    except ValueError:
-        return workload_key
-
+from measure.unsaid import plain_key, with_unsaid
 
 _LEFT_OUT: Final = {"DB": 2, "PF": 0}
 """What the second field of steps is where records leave it out."""
@@ -73,8 +63,8 @@ TrialName = tuple[str, RunsOn]
 def trial_of(inp: MeasureInput) -> TrialName:
     """Name what a record is a result of: the program, and what it ran on where its target is silent.
 
-    A result with another number of cores is of the same program, but says nothing about its time with this
-    one, and so does not take over.
+    A result of another number of cores, or another CPU, is of the same program, but says nothing about its
+    time on this one, and so does not take over.
     """
     return program_of(inp), runs_on(inp.task)
 
@@ -126,10 +116,11 @@ def settled_trials(records: Iterable[Record]) -> list[SettledTrial]:
     """
     found: dict[TrialName, SettledTrial] = {}
     wrong: dict[str, SettledTrial] = {}
-    for position, (inp, result) in enumerate(records):
+    read = list(records)
+    for position, ((inp, result), (told, _)) in enumerate(zip(read, with_unsaid(read), strict=True)):
         if not result.is_measurement:
             continue
-        trial, one = trial_of(inp), SettledTrial(inp, result, position)
+        trial, one = trial_of(told), SettledTrial(inp, result, position)
         if result.error_no is MeasureErrorNo.WRONG_ANSWER:
             wrong[trial[0]] = one
         if trial not in found or takes_over(result, found[trial].result):
@@ -150,8 +141,9 @@ def settled_records(records: Iterable[Record]) -> list[Record]:
 def first_records(records: Iterable[Record]) -> Iterator[Record]:
     """Yield the first record of each program of a log: all that its search learned from."""
     seen: set[str] = set()
-    for inp, result in records:
-        program = program_of(inp)
+    read = list(records)
+    for (inp, result), (told, _) in zip(read, with_unsaid(read), strict=True):
+        program = program_of(told)
         if program not in seen:
             seen.add(program)
             yield inp, result

@@ -92,7 +92,7 @@ def runs_on(task: AnyTask) -> RunsOn:
     if isinstance(task, LoggedTask):
         has = RunsOn(task.hardware[0] if task.hardware else None, task.cpu)
     else:
-        has = RunsOn(task.hardware_params.num_cores, cpu_name(task.target))
+        has = RunsOn(task.hardware_params.num_cores, task.cpu or cpu_name(task.target))
     return _unsaid(target_text(task), has)
 
 

@@ -15,9 +15,8 @@ from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.registry import decode_workload_key, recorded_dag
 from ansor.task.task import LayoutRewriteOption, Task
 from measure import FoundRecord, load_measurements
-from measure.groups import with_unsaid
 from measure.record import direct_key
-from measure.settled import plain_key
+from measure.unsaid import plain_key, with_unsaid
 from search.cli_workload import Asked
 from search.search_task import SearchTask
 from search.template_task import TemplateTask

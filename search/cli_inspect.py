@@ -68,6 +68,11 @@ class _Summary:
         return 0.0 if dag is None else max(0.0, dag.flop_count)
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether the function of its name is known to be another one here."""
+        return self.group.computation is not None and not self.flops and known_dag(self.key) is not None
+
+    @property
     def winner(self) -> str | None:
         """Workload key of the best program: the task's, or that of an alternative."""
         return None if self.best is None else self.best[0].task.workload_key
@@ -139,6 +144,7 @@ def best(
         trials = counted(summary.trials, "trial") + failed + (f", of all repeats {noise}" if noise else "")
         layouts = summary.group.layouts
         under = f"  layout_rewrite_option {layouts}" if layouts else ""
+        under += "  of another function of this name" if summary.is_outdated else ""
         terms = target_terms(summary.target, summary.group.runs_on)
         click.echo(f"{summary.title}  {summary.speed}  {trials}  [{terms}]{under}")
 

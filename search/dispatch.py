@@ -40,8 +40,9 @@ from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.record import known_dag, named_computation
-from measure.settled import plain_key, settled_records
+from measure.settled import settled_records
 from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
+from measure.unsaid import plain_key
 from search.text import counted, seconds_text
 from search.titles import title_of_key
 
@@ -298,7 +299,7 @@ class ApplyHistoryBest(DispatchContext):
             n_lines = check_integer("ApplyHistoryBest(n_lines)", n_lines, low=0)
         self.include_compatible = include_compatible
         self._groups: dict[RecordGroup, list[Record]] = {}
-        self._registered: dict[str, str | None] = {}
+        self._computations: dict[str, str | None] = {}
         options: OptionsByKey = {}
         read = (record for source in _sources(records) for record in islice(source, n_lines))
         for inp, res in settled_records(read):
@@ -373,20 +374,23 @@ class ApplyHistoryBest(DispatchContext):
         if how == "key":
             return math.inf
         if how == "compatible":
-            return workload_distance(query.key, key)
+            outdated = group.computation is not None and self._registered(key) not in (
+                None,
+                group.computation,
+            )
+            return math.inf if outdated else workload_distance(query.key, key)
         match = match_key(key, query.dag.structure_hash, query.dag.tensors)
         if how == "shapes":
             return 1.0 if match is KeyMatch.SHAPES else math.inf
-        return 1.0 if match is KeyMatch.EXACT or self._computation(group) == same else math.inf
+        computation = group.computation or self._registered(key)
+        return 1.0 if match is KeyMatch.EXACT or computation == same else math.inf
 
-    def _computation(self, group: RecordGroup) -> str | None:
-        """What records compute, None where neither they nor a function registered here tell."""
-        if group.computation is not None:
-            return group.computation
-        if group.workload not in self._registered:
-            dag = known_dag(group.workload)
-            self._registered[group.workload] = None if dag is None else named_computation(dag)
-        return self._registered[group.workload]
+    def _registered(self, key: str) -> str | None:
+        """What a workload computes as it is registered here, None if it is not."""
+        if key not in self._computations:
+            dag = known_dag(key)
+            self._computations[key] = None if dag is None else named_computation(dag)
+        return self._computations[key]
 
 
 def _replayed(inp: MeasureInput, dag: ComputeDAG) -> State | None:

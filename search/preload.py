@@ -20,7 +20,8 @@ from measure import (
     RecordToFile,
     load_measurements,
 )
-from measure.best import has_key_of, is_of
+from measure.best import is_named_as
+from measure.record import computes
 from measure.settled import takes_over
 from measure.targets import other_conditions, runs_on
 from search.history import Trial
@@ -89,7 +90,7 @@ def measured_states_of(
         unused: set[str] = set()
         used = False
         for position, task in ((at, one) for at, some in enumerate(algorithms) for one in some):
-            if not (has_key_of(inp, task) or is_of(inp, task)):
+            if not is_named_as(inp, task):
                 continue
             if other := _otherwise(task, inp):
                 unused.add(f"of {title_of_key(task.workload_key)} {other}")
@@ -111,7 +112,7 @@ def _otherwise(task: Task, inp: MeasureInput) -> str:
 
     Where inputs are free of layout, costs under another option are those of other programs.
     """
-    if not is_of(inp, task):
+    if not computes(inp.task, task.compute_dag):
         return "when the function of that name computed something else"
     if other := other_conditions(inp.task, task.target, runs_on(task)):
         return f"measured {other}"
@@ -176,4 +177,4 @@ def logs_of(callbacks: Sequence[MeasureCallback] | None) -> list[str]:
 
 def is_record_of(task: Task, inp: MeasureInput) -> bool:
     """Whether a record speaks about a task: the same computation, measured under the same conditions."""
-    return is_of(inp, task) and not _otherwise(task, inp)
+    return is_named_as(inp, task) and not _otherwise(task, inp)

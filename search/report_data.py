@@ -20,8 +20,9 @@ from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
 from measure.record import computation_of, direct_of, known_dag
-from measure.settled import TrialName, plain_key, takes_over, trial_of
+from measure.settled import TrialName, takes_over, trial_of
 from measure.targets import ANYTHING, RunsOn
+from measure.unsaid import plain_key
 from search.text import target_terms
 from search.titles import title_of_key
 

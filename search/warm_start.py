@@ -32,7 +32,7 @@ from ansor.task.task import Task
 from ansor.te.tensor import Operation
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.layouts import layout_option
-from measure.record import LoggedState
+from measure.record import LoggedState, computation_of, is_outdated
 from measure.settled import settled_records
 from measure.targets import target_text
 from search.policy import InitSearchCallback
@@ -186,15 +186,15 @@ class WarmStart(InitSearchCallback):
 
         Records of no use are counted in `passed_over`, by reason.
         """
-        sources: dict[str, _Source | None] = {}
+        sources: dict[tuple[str, str | None], _Source | None] = {}
         wanted = task.layout_rewrite_option if layout_free_inputs(task.compute_dag) else 0
         read = (record for name in self.log_files for record in load_measurements(name))
         for inp, res in settled_records(read):
-            key = inp.task.workload_key
-            reason = of_no_use(task, inp, res)
-            if not reason and key not in sources:
-                sources[key] = _neighbour(task, key)
-            source = sources.get(key)
+            key, reason = inp.task.workload_key, of_no_use(task, inp, res)
+            place = key, computation_of(inp.task)
+            if not reason and place not in sources:
+                sources[place] = None if is_outdated(inp.task) else _neighbour(task, key)
+            source = sources.get(place)
             if not reason and source is None:
                 reason = f"of {title_of_key(key)}, another computation"
             if source is None or reason:

@@ -270,7 +270,8 @@ def generate_sketches(
         The computation, its target and hardware parameters.
     params
         Search parameters by name; those of `SketchParams` are used. By default the sketches are those that
-        `SearchTask.tune` chooses from by default; with `ansor.REFERENCE_SPACE` they are TVM's.
+        `SearchTask.tune` chooses from by default; with `ansor.REFERENCE_SPACE` they are TVM's, but for what
+        is not tiled for operands that it only scales or shifts by.
     rules
         Rules in order, default those of the target and the parameters. `SkipStage` should be the last.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from ansor.schedule.access import constant_extents, match_axes, named_tile
+from ansor.schedule.access import constant_extents, named_tile, reads_own_element, same_shape
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.state import State
 from ansor.te.expr import Read
@@ -53,7 +53,7 @@ def is_used_once(context: SketchContext, state: State, stage_id: int) -> bool:
     Whether inlining a computed stage repeats no work, whatever it computes.
 
     One other stage without a reduction reads it, at one place, and has no more elements. Copies of tiles
-    are filled more than once.
+    are filled more than once, and what a stencil reads may be computed more than once.
     """
     op, consumer = plain_operation(state, stage_id), only_consumer(state, stage_id)
     if not context.params.cpu_inline_used_once or op is None or op.reduce_axis or consumer is None:
@@ -61,7 +61,7 @@ def is_used_once(context: SketchContext, state: State, stage_id: int) -> bool:
     reader = state.stages[consumer].op
     if not isinstance(reader, ComputeOp) or reader.reduce_axis or named_tile(reader) is not None:
         return False
-    if is_converted(state, stage_id) or is_copy(state, consumer):
+    if is_converted(state, stage_id) or is_copy(state, consumer) or state.access.is_read_around(reader):
         return False
     if len(_reads_by(state, stage_id, consumer)) != 1:
         return False
@@ -91,7 +91,8 @@ class InlineUsedOnce:
     """
     A stage with a branch, a call or a transposed read, used once -> it is inlined, else also kept.
 
-    It is only inlined where the stage that reads it does so element by element. TVM keeps all of these, and
+    It is only inlined where the stage that reads it does so element by element, and has no tiles that a
+    product before it might share if it stayed. TVM keeps all of these, and
     computes them inside their consumers where those are tiled: the product in front of a sigmoid in a stage
     of its own is then fused with that, and not with what follows. Not in TVM.
     """
@@ -105,9 +106,10 @@ class InlineUsedOnce:
         assert consumer is not None
         reader, (read,) = state.stages[consumer].op, _reads_by(state, stage_id, consumer)
         assert isinstance(reader, ComputeOp)
-        pattern = match_axes(reader, read.indices)
-        in_step = pattern is not None and pattern.is_elementwise
-        return Verdict.APPLY_AND_SKIP_REST if in_step else Verdict.APPLY
+        in_step = reads_own_element(reader, read) and same_shape(read.tensor.shape, reader.output(0).shape)
+        reads_sums = any(has_reduce_iterator(state, one) for one in state.direct_producers(stage_id))
+        leaves_tiles = reads_sums and state.stages[consumer].relations
+        return Verdict.APPLY_AND_SKIP_REST if in_step and not leaves_tiles else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         return [(state.compute_inline(stage_id), stage_id - 1)]

@@ -6,7 +6,7 @@ it should be tiled comes from the state's access analysis.
 
 from __future__ import annotations
 
-from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR, match_axes, same_shape
+from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR, reads_own_element, same_shape
 from ansor.schedule.cache_steps import CacheReadStep, CacheWriteStep
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.kernels import root_of
@@ -171,9 +171,8 @@ def _reads_elementwise(state: State, op: Operation, reader: Operation) -> bool:
     shape = op.output(0).shape
     if not all(same_shape(tensor.shape, shape) for tensor in (*op.outputs, *reader.outputs)):
         return False
-    reads = (read for read in effective_reads(reader, inlined_operations(state)) if read.tensor in op.outputs)
-    patterns = (match_axes(reader, read.indices) for read in reads)
-    return all(pattern is not None and pattern.is_elementwise for pattern in patterns)
+    reads = effective_reads(reader, inlined_operations(state))
+    return all(reads_own_element(reader, read) for read in reads if read.tensor in op.outputs)
 
 
 def is_cache_write(state: State, stage_id: int) -> bool:

@@ -53,7 +53,7 @@ class StreamTiles(NamedTuple):
 def stream_tiles(context: SketchContext, state: State, stage_id: int) -> StreamTiles | None:
     """Choose the tiles of an untransformed stage without reduction or reuse; None if it is well as it is."""
     op = plain_operation(state, stage_id)
-    if op is None or has_reduce_iterator(state, stage_id) or _reads_reduction(state, stage_id):
+    if op is None or has_reduce_iterator(state, stage_id) or _reads_reduction(context, state, stage_id):
         return None
     extents = [int_value(axis.extent) for axis in op.axis]
     wide = [at for at, extent in enumerate(extents) if extent is not None and extent > 1]
@@ -69,14 +69,20 @@ def stream_tiles(context: SketchContext, state: State, stage_id: int) -> StreamT
     return StreamTiles(vector, tiled, unrolled)
 
 
-def _reads_reduction(state: State, stage_id: int) -> bool:
-    """Whether a stage reads results of a reduction in the order of its own, and so may share its tiles."""
-    own = state.stages[stage_id].op
-    producers = (state.stages[producer].op for producer in state.direct_producers(stage_id))
-    return any(
-        isinstance(op, ComputeOp) and op.reduce_axis and state.access.elementwise_match(op, own)
-        for op in producers
-    )
+def _reads_reduction(context: SketchContext, state: State, stage_id: int) -> bool:
+    """Whether a stage reads results of a reduction in the order of its own, and so may share its tiles.
+
+    What will be inlined between the two does not count.
+    """
+    own, pending = state.stages[stage_id].op, [stage_id]
+    while pending:
+        for producer in state.direct_producers(pending.pop()):
+            op = state.stages[producer].op
+            if isinstance(op, ComputeOp) and op.reduce_axis and state.access.elementwise_match(op, own):
+                return True
+            if will_be_inlined(context, state, producer):
+                pending.append(producer)
+    return False
 
 
 def _turned_axes(context: SketchContext, state: State, stage_id: int, vector: int) -> set[int]:

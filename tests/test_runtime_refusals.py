@@ -78,6 +78,20 @@ def test_sizes_that_leave_a_stage_within_less_than_nothing_are_refused() -> None
             module(np.ones(shape, "float32"))
 
 
+def test_sizes_are_only_refused_where_loops_follow_from_them() -> None:
+    """Not those of what is inlined, nor extents that are choices."""
+    n = te.var("n")
+    x = te.placeholder((n,), name="X")
+    inner = te.compute((n - 2,), lambda i: x[i + 2], name="Inner")
+    out = te.compute((n,), lambda i: te.if_then_else(i < n - 2, inner[i], x[i]), name="Out")
+    schedule = te.create_schedule(out)
+    schedule[inner].compute_inline()
+    assert ansor.build(schedule, [x, out])(np.ones(1, "float32")) == 1
+    part = te.compute((te.select(n > 3, n - 1, n),), lambda i: x[i], name="Part")
+    out = te.compute((n,), lambda i: x[i] + part[0], name="Out")
+    assert (ansor.build(te.create_schedule(out), [x, out])(np.ones(5, "float32")) == 2).all()
+
+
 def test_code_for_a_cpu_with_more_instructions_is_refused_before_it_runs(tmp_path: Path) -> None:
     """As where a hypervisor hides some of what the CPU of that name has."""
     source = te.placeholder((4,), name="A")

@@ -250,7 +250,7 @@ def test_of_a_workload_that_was_edited_the_programs_that_still_apply_are_found(t
     assert hit.seconds == 2e-3
 
 
-def scaled(count: int) -> SearchTask:
+def scaled(count: int, rows: int = 16) -> SearchTask:
     """A task of one name and one shape whose sum has so many terms: steps of one are steps of the other."""
 
     def layer(n: int) -> list[te.Tensor]:
@@ -258,7 +258,7 @@ def scaled(count: int) -> SearchTask:
         return [x, te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="Y")]
 
     ansor.register_workload("tests.scaled", layer, override=True)
-    return SearchTask("tests.scaled", (16,), target=TWO)
+    return SearchTask("tests.scaled", (rows,), target=TWO)
 
 
 def test_results_of_a_function_that_was_another_one_do_not_count(
@@ -289,6 +289,48 @@ def test_results_of_a_function_that_was_another_one_do_not_count(
     small = scaled(8)
     assert small.best_state(log)[1] == 1e-9
     assert small.best_record(log).trial <= 4
+
+
+def test_results_of_a_function_that_was_another_one_count_at_no_other_size_either(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    scaled(8).tune(options(2, log, runner=SimulatedRunner(lambda inp: 1e-9)))
+    twice = scaled(8, 32)
+    assert twice.best_state(log, include_compatible=True)[1] == pytest.approx(1e-9)
+    assert ansor.ApplyHistoryBest(log, include_compatible=True).find(twice) is not None
+    assert ansor.WarmStart(log).candidates(twice)
+    changed = scaled(512, 32)
+    with pytest.raises(ansor.DefinitionError, match="no usable record"):
+        changed.best_state(log, include_compatible=True)
+    assert ansor.ApplyHistoryBest(log, include_compatible=True).find(changed) is None
+    assert not ansor.WarmStart(log).candidates(changed)
+
+
+def test_a_record_of_before_is_measured_again_as_what_it_was(tmp_path: Path) -> None:
+    """Though it says neither what it computed nor on which CPU, and the later record does."""
+    log, task = tmp_path / "log.json", scaled(8)
+    state = ansor.State.initial(task.compute_dag)
+    save_records(log, [ansor.MeasureInput(task, state)], [MeasureResult((Seconds(1e-9),))])
+    log.write_text(re.sub(r'"v0.6[^"]*"', '"v0.6"', log.read_text()))
+    save_records(log, [ansor.MeasureInput(task, state)], [MeasureResult((Seconds(1e-3),) * 10)])
+    assert task.best_state(log)[1] == pytest.approx(1e-3)
+    hit = ansor.ApplyHistoryBest(log).find(task)
+    assert hit is not None
+    assert hit.seconds == pytest.approx(1e-3)
+    best = tmp_path / "best.json"
+    assert ansor.distill_record_file(log, best).written == 1
+    wrong = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 1, 1)
+    save_records(log, [ansor.MeasureInput(task, state)], [wrong])
+    assert ansor.ApplyHistoryBest(log).find(task) is None
+
+
+def test_a_recovered_record_says_where_it_was_measured(tmp_path: Path) -> None:
+    log, task = tmp_path / "log.json", on_cores(2)
+    saved(log, task, 1e-3)
+    log.write_text(log.read_text().replace(f"cpu={cpu_name(task.target)}", "cpu=another"))
+    ((inp, res),) = load_records(log)
+    again = tmp_path / "again.json"
+    save_records(again, [ansor.recover_measure_input(inp, rebuild_state=True)], [res])
+    assert again.read_text() == log.read_text()
 
 
 def test_a_record_that_does_not_say_what_it_computed_counts(tmp_path: Path) -> None:

@@ -416,6 +416,41 @@ def test_a_product_shares_tiles_with_what_uses_it_in_two_ways() -> None:
     assert len(found) == 2
 
 
+def cropped(n: int) -> list[Tensor]:
+    """A product, an activation with a choice, and the middle of it."""
+    inputs, c = product(n, n, 16)
+    gate = te.compute((n, n), lambda i, j: te.if_then_else(c[i, j] > 0, c[i, j], c[i, j] * 0.1), name="Gate")
+    return [*inputs, te.compute((n - 2, n - 2), lambda i, j: gate[i + 1, j + 1] * 2.0, name="Out")]
+
+
+def added_transpose(n: int) -> list[Tensor]:
+    inputs, c = product(n, n, 16)
+    x = te.placeholder((n, n), name="X")
+    gate = te.compute((n, n), lambda i, j: te.if_then_else(c[i, j] > 0, c[i, j], c[i, j] * 0.1), name="Gate")
+    return [*inputs, x, te.compute((n, n), lambda i, j: gate[i, j] + x[j, i], name="Out")]
+
+
+@pytest.mark.parametrize("tensors", [cropped(64), added_transpose(64)], ids=["cropped", "added transpose"])
+def test_what_is_used_once_is_not_inlined_away_from_tiles_that_it_could_share(tensors: list[Tensor]) -> None:
+    assert sketches_by("MultiLevelTilingWithFusion", tensors)
+
+
+def test_a_shifted_way_to_a_product_shares_no_tiles() -> None:
+    inputs, c = product(64, 64, 16)
+    gate = te.compute((64, 64), lambda i, j: te.if_then_else(i < 63, c[i + 1, j], 0.0), name="Gate")
+    out = te.compute((64, 64), lambda i, j: gate[i, j] * c[i, j], name="Out")
+    found = generate_sketches(task_of([*inputs, out]), ALL)
+    assert not any("MultiLevelTilingWithFusion(C)" in sketch.explain() for sketch in found)
+
+
+def test_what_a_stencil_reads_is_no_place_to_inline_at() -> None:
+    x = te.placeholder((66,), name="X")
+    power = te.compute((66,), lambda i: te.exp(x[i]), name="Power")
+    twice = te.compute((66,), lambda i: te.exp(power[i]), name="Twice")
+    out = te.compute((64,), lambda i: twice[i] + twice[i + 1] + twice[i + 2], name="Out")
+    assert not sketches_by("InlineUsedOnce", [x, out])
+
+
 def test_a_transpose_in_a_stage_of_its_own_is_tiled_with_what_uses_it() -> None:
     (sketch,) = generate_sketches(task_of(biased_transpose(64, 96)), ALL)
     assert sketch.explain() == "StreamTiling(Out), InlineUsedOnce(Turned)"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -134,8 +135,12 @@ class Signature:
             )
             for position, (label, buffer) in enumerate(zip(buffers, nest.params, strict=True))
         )
-        extents = tuple((what, dim_of(extent, names, what)) for what, extent in nest.extents)
-        return cls(name or nest.name, symbol, arguments, sizes, triple, cpu, threads, features, extents)
+        extents: list[tuple[str, Dim]] = []
+        for what, extent in nest.extents:
+            with suppress(BuildError):  # Of choices, say: they are for the user to keep in order.
+                extents.append((what, dim_of(extent, names, what)))
+        described = name or nest.name, symbol, arguments, sizes, triple, cpu
+        return cls(*described, threads, features, tuple(extents))
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -101,6 +101,12 @@ def match_axes(op: ComputeOp, indices: Indices) -> AxisPattern | None:
     )
 
 
+def reads_own_element(op: ComputeOp, read: Read) -> bool:
+    """Whether a read by an operation is of the element that it computes: at its axes, not shifted."""
+    pairs = zip(read.indices, op.axis, strict=False)
+    return len(read.indices) == len(op.axis) and all(index is axis for index, axis in pairs)
+
+
 def named_tile(op: Operation) -> Mapping[int, int] | None:
     """The small tile that an operation's author names, lengths by positions of axes; None if none."""
     if not isinstance(op, ComputeOp) or UNROLLED_TILES_ATTR not in op.attrs:

@@ -188,11 +188,14 @@ class _Lowering:
                 )
 
     def _extents(self) -> tuple[tuple[str, Expr], ...]:
-        """Extents of axes that follow from the sizes, but those of arguments, and which axis has each."""
+        """Extents that the sizes make of axes of stages, but those of arguments, and which axis has each."""
         found: dict[str, tuple[str, Expr]] = {}
         shapes = {str(extent) for tensor in self.args for extent in tensor.shape}
-        for op in self.state.dag.ops:
-            for axis in (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ():
+        for stage in self.state.stages:
+            op = stage.handles[0]
+            if stage.compute_at is ComputeAt.INLINED or not isinstance(op, ComputeOp):
+                continue
+            for axis in (*op.axis, *op.reduce_axis):
                 if isinstance(axis.extent, Expr) and not isinstance(axis.extent, (Var, Const)):
                     found.setdefault(str(axis.extent), (f"axis {axis.name!r} of {op.name!r}", axis.extent))
         return tuple(one for text, one in found.items() if text not in shapes)

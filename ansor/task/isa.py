@@ -113,8 +113,11 @@ def cpu_name(target: Target) -> str:
     """The CPU that a target names, this machine's if it names none; empty if another machine's is unknown."""
     if target.mcpu and target.mcpu != "native":
         return target.mcpu
-    if not is_host(target):
-        return ""
+    return _host_cpu_name() if is_host(target) else ""
+
+
+@cache
+def _host_cpu_name() -> str:
     import llvmlite.binding as llvm
 
     return str(llvm.get_host_cpu_name())

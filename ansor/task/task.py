@@ -38,7 +38,7 @@ class Task:
     `input_names` are the inputs whose data the user supplies (index tensors and the like).
     `alternatives` compute the same by other algorithms (`ansor.task.alternatives`), each a task with a
     computation and a key of its own; `direct` is the task whose alternative this one is, and whose answers
-    are the right ones.
+    are the right ones. `cpu` is what a task that was read from a log ran on, None for this machine's CPU.
     """
 
     dag: ComputeDAG | None
@@ -51,6 +51,7 @@ class Task:
     desc: str = ""
     alternatives: tuple[Task, ...] = ()
     direct: Task | None = None
+    cpu: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hardware_params", self.hardware_params.completed(self.target))
