@@ -61,21 +61,34 @@ def test_a_reduction_needs_an_axis(function) -> None:
         te.compute((4,), lambda i: function(source[i]), name="C")
 
 
-def test_sizes_that_leave_a_stage_within_less_than_nothing_are_refused() -> None:
-    """Two such extents, fused, would be a loop again; as many elements of scratch cannot be had."""
+def test_sizes_that_leave_fused_axes_less_than_nothing_are_refused() -> None:
+    """Two such extents, fused, would be a loop again."""
     n, m = te.var("n"), te.var("m")
     x = te.placeholder((n, m), name="X")
     windows = te.compute((n - 2, m - 2), lambda i, j: x[i, j] + x[i + 2, j + 2], name="Windows")
     k, r = te.reduce_axis((0, n - 2), "k"), te.reduce_axis((0, m - 2), "r")
     total = te.compute((1,), lambda i: te.sum(windows[k, r], axis=[k, r]), name="Total")
     schedule = te.create_schedule(total)
+    unfused = ansor.build(schedule, [x, total])
     schedule[total].fuse(*schedule[total].op.reduce_axis)
     module = ansor.build(schedule, [x, total])
-    assert module(np.ones((4, 5), "float32")) == 12
-    assert module(np.ones((2, 5), "float32")) == 0
+    for built in (unfused, module):
+        assert built(np.ones((4, 5), "float32")) == 12
+        assert built(np.ones((2, 5), "float32")) == 0
     for shape in ((1, 1), (0, 0), (5, 1)):
-        with pytest.raises(ArgumentError, match=r"of .Windows., of [nm]-2, has -[12] elements; it takes"):
+        assert unfused(np.ones(shape, "float32")) == 0
+        with pytest.raises(ArgumentError, match=r"of 'Total', of [nm]-2, has -[12] elements; it takes"):
             module(np.ones(shape, "float32"))
+
+
+def test_scratch_of_less_than_nothing_takes_no_memory() -> None:
+    n = te.var("n")
+    x, k = te.placeholder((n,), name="X"), te.reduce_axis((0, n - 40), "k")
+    part = te.compute((n - 40,), lambda i: x[i + 40] * 2.0, name="Part")
+    total = te.compute((1,), lambda i: te.sum(part[k], axis=k), name="Total")
+    module = ansor.build(te.create_schedule(total), [x, total])
+    assert module(np.ones(42, "float32")) == 4
+    assert module(np.ones(5, "float32")) == 0
 
 
 def test_sizes_are_only_refused_where_loops_follow_from_them() -> None:

@@ -154,8 +154,8 @@ class LoopNest:
     """A lowered function: buffers passed in order, symbolic sizes passed after them, and the body.
 
     `outputs` are the positions of the parameters that are written, `streamed` those of outputs whose stores
-    had better pass the caches by: nothing in the function reads them. `extents` are those of axes of stages
-    that follow from the sizes, and what they are of: none of them may be negative.
+    had better pass the caches by: nothing in the function reads them. `extents` are those that follow from
+    the sizes and must not be negative, and what they are of.
     """
 
     name: str

@@ -41,7 +41,7 @@ class Signature:
 
     `name` is what the user called it; `threads` the upper limit of threads that its target asked for, if any;
     `features` those of its CPU in LLVM's words, None if it is not known. `extents` are those that the sizes
-    make of axes within, and which ones these are.
+    make of axes within and must not be negative, and which ones these are.
     """
 
     name: str

@@ -41,6 +41,7 @@ from ansor.schedule.prefetch_steps import inputs_read
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
+    FuseRelation,
     Iterator,
     IteratorKind,
     Stage,
@@ -188,17 +189,23 @@ class _Lowering:
                 )
 
     def _extents(self) -> tuple[tuple[str, Expr], ...]:
-        """Extents that the sizes make of axes of stages, but those of arguments, and which axis has each."""
+        """
+        Extents that the sizes make of axes whose loops may be fused with others such, and whose they are.
+
+        A loop of less than no iterations is none; two of them, fused, would be one.
+        """
         found: dict[str, tuple[str, Expr]] = {}
-        shapes = {str(extent) for tensor in self.args for extent in tensor.shape}
         for stage in self.state.stages:
             op = stage.handles[0]
-            if stage.compute_at is ComputeAt.INLINED or not isinstance(op, ComputeOp):
+            fuses = any(isinstance(relation, FuseRelation) for relation in stage.relations)
+            if not fuses or stage.compute_at is ComputeAt.INLINED or not isinstance(op, ComputeOp):
                 continue
-            for axis in (*op.axis, *op.reduce_axis):
-                if isinstance(axis.extent, Expr) and not isinstance(axis.extent, (Var, Const)):
-                    found.setdefault(str(axis.extent), (f"axis {axis.name!r} of {op.name!r}", axis.extent))
-        return tuple(one for text, one in found.items() if text not in shapes)
+            made = [axis for axis in (*op.axis, *op.reduce_axis) if isinstance(axis.extent, Expr)]
+            made = [axis for axis in made if not isinstance(axis.extent, (Var, Const))]
+            for axis in made if len(made) > 1 else ():
+                assert isinstance(axis.extent, Expr)
+                found.setdefault(str(axis.extent), (f"axis {axis.name!r} of {op.name!r}", axis.extent))
+        return tuple(found.values())
 
     def _home(self, stage_id: int) -> tuple[int, int] | None:
         """Where the scratch of a stage is allocated; in kernels not outside of the one that computes it."""

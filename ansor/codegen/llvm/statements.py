@@ -314,7 +314,7 @@ class Function:
         self._accumulators = around
 
     def _symbolic_bytes(self, buffer: Buffer, env: Env) -> str:
-        """The size of scratch whose shape is made of the function's sizes."""
+        """The size of scratch whose shape is made of the function's sizes, 0 where they make it negative."""
         total = constant(dtype_info(buffer.dtype).bytes)
         for extent in buffer.shape:
             form = constant(extent) if isinstance(extent, int) else self.expressions.index(extent, env)
@@ -325,7 +325,11 @@ class Function:
                 f"the size of the scratch buffer {buffer.name!r} changes from one iteration of a loop to the "
                 "next; it must be made of the function's symbolic sizes"
             )
-        return value.text
+        fn = self.fn
+        fn.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
+        size = fn.name()
+        fn.scopes[0].lines.append(f"  {size} = call i64 @llvm.smax.i64(i64 {value.text}, i64 0)")
+        return size
 
     def _allocate(self, size: str) -> Value:
         """Heap memory, asked for outside all loops and branches that are open."""
