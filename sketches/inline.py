@@ -91,10 +91,9 @@ class InlineUsedOnce:
     """
     A stage with a branch, a call or a transposed read, used once -> it is inlined, else also kept.
 
-    It is only inlined where the stage that reads it does so element by element, and has no tiles that a
-    product before it might share if it stayed. TVM keeps all of these, and
-    computes them inside their consumers where those are tiled: the product in front of a sigmoid in a stage
-    of its own is then fused with that, and not with what follows. Not in TVM.
+    It is only inlined where the stage that reads it does so element by element, and has no tiles, with which
+    a product before it could not share its own. TVM keeps all of these stages: a product in front of an
+    activation in a stage of its own is fused with that, and not with what follows. Not in TVM.
     """
 
     name = "InlineUsedOnce"
