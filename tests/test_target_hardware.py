@@ -13,7 +13,7 @@ import pytest
 
 from ansor.errors import DefinitionError, TargetError
 from ansor.runtime import multiply_adds
-from ansor.task import hardware, host
+from ansor.task import hardware, host, isa
 from ansor.task.hardware import HardwareParams
 from ansor.task.host import cgroup_quota, host_cache_line, host_caches
 from ansor.task.isa import fma_ports, vector_bytes
@@ -232,7 +232,7 @@ def test_a_machine_that_says_nonsense_of_its_caches(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def nameless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine whose CPU LLVM does not know."""
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "generic")
+    monkeypatch.setattr(isa, "_host_cpu_name", lambda: "generic")
     hardware._known.cache_clear()
     yield
     hardware._known.cache_clear()
