@@ -25,7 +25,7 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record, RecordReader
-from measure.record import MeasureInput, MeasureResult, computes, is_outdated
+from measure.record import MeasureInput, MeasureResult, computation_of, computes, is_outdated
 from measure.settled import settled_trials
 from measure.targets import ANYTHING, RunsOn, other_conditions, same_target, target_text
 from measure.unsaid import plain_key
@@ -182,7 +182,8 @@ class _Wanted:
         if distance == 1.0 and (self.dag is None or computes(inp.task, self.dag)):
             return distance
         if self.include_compatible and 1.0 < distance < math.inf:
-            return math.inf if is_outdated(inp.task) else distance
+            outdated = is_outdated(inp.task.workload_key, computation_of(inp.task))
+            return math.inf if outdated else distance
         return 1.0 if self.dag is not None and is_of_structure(inp, self.dag) else math.inf
 
 

@@ -213,10 +213,9 @@ def known_dag(workload_key: str, computation: str | None = None) -> ComputeDAG |
     return dag if computation in (None, named_computation(dag)) else None
 
 
-def is_outdated(task: AnyTask) -> bool:
+def is_outdated(workload_key: str, computation: str | None) -> bool:
     """Whether the function of a record's name is known to compute something else here than it did then."""
-    computation = computation_of(task)
-    now = None if computation is None else known_dag(task.workload_key)
+    now = None if computation is None else known_dag(workload_key)
     return now is not None and named_computation(now) != computation
 
 

@@ -15,7 +15,7 @@ from ansor.schedule.source import schedule_code
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements
 from measure.groups import RecordGroup, TaskGroups
-from measure.record import direct_of, known_dag
+from measure.record import direct_of, is_outdated, known_dag
 from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
@@ -66,11 +66,6 @@ class _Summary:
         """FLOPs of the task [flop]; 0 if its workload is not known here."""
         dag = known_dag(self.key, self.group.computation)
         return 0.0 if dag is None else max(0.0, dag.flop_count)
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the function of its name is known to be another one here."""
-        return self.group.computation is not None and not self.flops and known_dag(self.key) is not None
 
     @property
     def winner(self) -> str | None:
@@ -144,7 +139,8 @@ def best(
         trials = counted(summary.trials, "trial") + failed + (f", of all repeats {noise}" if noise else "")
         layouts = summary.group.layouts
         under = f"  layout_rewrite_option {layouts}" if layouts else ""
-        under += "  of another function of this name" if summary.is_outdated else ""
+        if is_outdated(summary.key, summary.group.computation):
+            under += "  of another function of this name"
         terms = target_terms(summary.target, summary.group.runs_on)
         click.echo(f"{summary.title}  {summary.speed}  {trials}  [{terms}]{under}")
 

@@ -39,7 +39,7 @@ from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
-from measure.record import known_dag, named_computation
+from measure.record import is_outdated, known_dag, named_computation
 from measure.settled import settled_records
 from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
 from measure.unsaid import plain_key
@@ -374,10 +374,7 @@ class ApplyHistoryBest(DispatchContext):
         if how == "key":
             return math.inf
         if how == "compatible":
-            outdated = group.computation is not None and self._registered(key) not in (
-                None,
-                group.computation,
-            )
+            outdated = is_outdated(key, group.computation)
             return math.inf if outdated else workload_distance(query.key, key)
         match = match_key(key, query.dag.structure_hash, query.dag.tensors)
         if how == "shapes":

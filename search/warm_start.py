@@ -193,7 +193,7 @@ class WarmStart(InitSearchCallback):
             key, reason = inp.task.workload_key, of_no_use(task, inp, res)
             place = key, computation_of(inp.task)
             if not reason and place not in sources:
-                sources[place] = None if is_outdated(inp.task) else _neighbour(task, key)
+                sources[place] = None if is_outdated(*place) else _neighbour(task, key)
             source = sources.get(place)
             if not reason and source is None:
                 reason = f"of {title_of_key(key)}, another computation"

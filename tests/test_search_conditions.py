@@ -19,6 +19,7 @@ from measure.record import LoggedTask, Seconds
 from measure.simulate import SimulatedRunner
 from measure.targets import RunsOn, runs_on, target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
+from search.cli import run
 from search.cli_inspect import summarize
 from search.dispatch import Query
 from search.report_data import read_history
@@ -303,6 +304,25 @@ def test_results_of_a_function_that_was_another_one_count_at_no_other_size_eithe
         changed.best_state(log, include_compatible=True)
     assert ansor.ApplyHistoryBest(log, include_compatible=True).find(changed) is None
     assert not ansor.WarmStart(log).candidates(changed)
+
+
+def test_a_listing_says_which_results_are_of_another_function(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not of one without arithmetic."""
+    log = tmp_path / "log.json"
+
+    def copied(n: int) -> list[te.Tensor]:
+        x = te.placeholder((n,), name="X")
+        return [x, te.compute((n,), lambda i: x[i], name="Y")]
+
+    ansor.register_workload("tests.copied", copied, override=True)
+    scaled(8).tune(options(1, log, runner=SimulatedRunner(lambda inp: 1e-9)))
+    scaled(512).tune(options(1, log, runner=SimulatedRunner(lambda inp: 1e-3)))
+    saved(log, SearchTask("tests.copied", (16,), target=TWO), 1e-6)
+    assert run(["best", str(log)]) == 0
+    said = ["of another function" in line for line in capsys.readouterr().out.splitlines()]
+    assert said == [True, False, False]
 
 
 def test_a_record_of_before_is_measured_again_as_what_it_was(tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ class Signature:
         for what, extent in nest.extents:
             with suppress(BuildError):  # Of choices, say: they are for the user to keep in order.
                 extents.append((what, dim_of(extent, names, what)))
-        described = name or nest.name, symbol, arguments, sizes, triple, cpu
-        return cls(*described, threads, features, tuple(extents))
+        title, made = name or nest.name, tuple(extents)
+        return cls(title, symbol, arguments, sizes, triple, cpu, threads, features, made)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -200,11 +200,13 @@ class _Lowering:
             fuses = any(isinstance(relation, FuseRelation) for relation in stage.relations)
             if not fuses or stage.compute_at is ComputeAt.INLINED or not isinstance(op, ComputeOp):
                 continue
-            made = [axis for axis in (*op.axis, *op.reduce_axis) if isinstance(axis.extent, Expr)]
-            made = [axis for axis in made if not isinstance(axis.extent, (Var, Const))]
-            for axis in made if len(made) > 1 else ():
-                assert isinstance(axis.extent, Expr)
-                found.setdefault(str(axis.extent), (f"axis {axis.name!r} of {op.name!r}", axis.extent))
+            made = [
+                (f"axis {axis.name!r} of {op.name!r}", axis.extent)
+                for axis in (*op.axis, *op.reduce_axis)
+                if isinstance(axis.extent, Expr) and not isinstance(axis.extent, (Var, Const))
+            ]
+            for what, extent in made if len(made) > 1 else ():
+                found.setdefault(str(extent), (what, extent))
         return tuple(found.values())
 
     def _home(self, stage_id: int) -> tuple[int, int] | None:
