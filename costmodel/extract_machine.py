@@ -158,12 +158,14 @@ class View:
         whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
         pieces = np.where(unit, lanes / inner_lanes, lanes)
         self.between = np.zeros(self.lane.shape, np.bool_)
+        self.row = np.ones(len(lanes))
         if self.core.device is None:
             near = (step > 1) & (step <= MOST_APART) & (inner_lanes == lanes) & (lanes >= MOST_APART)
             pieces = np.where(near, np.minimum(lanes, strided_load(step) * whole), pieces)
             self.between = self._filling(inner[0], step[0]) & near[0]
             contiguous = contiguous.copy()
             contiguous[0] |= self.between.any(axis=0)
+            self.row = np.where(inner_lanes[0] == lanes, self._row(inner[0], step[0]), 1.0)
         if self.tensorized.any():
             vector, vector_lanes, apart = self._innermost(moving & ~self.tensorized[:, None])
             varies = vector >= 0
@@ -231,10 +233,26 @@ class View:
 
     def _filling(self, vector: Ints, step: Floats) -> Bools:
         """The short unrolled loops around vectors that store what lanes `step` elements apart leave out."""
+        beside = self.unrolled & self._beside(vector) & (self.strips == step)
+        return np.asarray(beside & (self.regions.kind[0] != READ_WRITE))
+
+    def _row(self, vector: Ints, step: Floats) -> Floats:
+        """Elements that unrolled loops around vectors store side by side, lanes `step` apart; or 1."""
+        unrolled = np.where(self.promoted, self.tiles, self.unrolled & (self.regions.kind[0] != READ_WRITE))
+        beside = unrolled & self._beside(vector) & (self.strips <= step) & (self.lanes >= MOST_APART)
+        return np.asarray(np.where(beside, self.strips, 1.0).prod(axis=0))
+
+    def _beside(self, vector: Ints) -> Bools:
+        """The loops just around vectors that store the neighbours of what they store."""
         moves = self.real & ((self.strips > 1) | (self.lane > 1))
         around = self.numbers == last_loop(moves & (self.numbers < vector))
-        beside = self.unrolled & (self.lane == 1) & (self.regions.flat[:, 0] == 1) & (self.strips == step)
-        return np.asarray(around & beside & (self.regions.kind[0] != READ_WRITE))
+        return np.asarray(around & (self.lane == 1) & (self.regions.flat[:, 0] == 1))
+
+    def _stores_per_vector(self) -> Floats:
+        """Instructions that store a vector whose lanes lie apart: one by one, or turned into rows."""
+        lanes = self.lanes / np.maximum(self.regs, 1.0)
+        row = np.minimum(self.row, lanes)
+        return np.asarray(lanes / row + np.ceil(np.log2(row)))
 
     def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Floats]:
         """The last of some loops for each access, its lanes, and how many elements each is behind the last.
@@ -303,7 +321,7 @@ class View:
         stored = self.regions.kind[0] == READ_WRITE
         registers = np.where(self.promoted, self.accumulators * visits, self.regs * self.groups)
         scattered = self.scattered[0]
-        spread = np.where(scattered, self.lanes / np.maximum(self.regs, 1.0), 1.0)
+        spread = np.where(scattered, self._stores_per_vector(), 1.0)
         times = np.where(stored, np.where(self.promoted & self.starts, 1.0, 2.0), 1.0)
         moves = registers * times * self.pairs[0]
         looping = np.where(self.looping, self.strips, 1.0)

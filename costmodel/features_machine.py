@@ -79,13 +79,14 @@ _INSTRUCTIONS: Final = (
         "accumulator_moves",
         "instructions",
         "visits x tile_registers, or groups x lane_regs without a tile; x 2 where it is loaded, too; x lanes "
-        "/ lane_regs where that goes lane by lane; on a CPU x (1 + the part across the end of a cache line)",
+        "/ lane_regs where these lie apart, x (lanes / lane_regs / n + log2 n) if on a CPU an unrolled loop "
+        "stores n neighbours; on a CPU x (1 + the part across the end of a cache line)",
     ),
     (
         "stores_scattered",
         "instructions",
-        "stores among these that go lane by lane; on a CPU not those of lanes up to 4 elements apart between "
-        "which an unrolled loop stores the others",
+        "stores among these of lanes that lie apart; on a CPU not those of lanes up to 4 elements apart "
+        "between which an unrolled loop stores the others",
     ),
     ("branches", "instructions", "sum over loops that stay loops: strips x strips of such loops around it"),
     (

@@ -1,4 +1,4 @@
-"""Interleaved stores: channels computed in vectors of pixels are stored in whole vectors."""
+"""Stores put together: channels computed in vectors of pixels, and the rows of turned tiles."""
 
 from __future__ import annotations
 
@@ -61,24 +61,56 @@ def test_whole_vectors_are_stored(target: str, lanes: int, swapped: bool) -> Non
     assert set(stores(s, tensors, target)) == {f"store <{lanes} x float>"}
 
 
-def test_what_does_not_fill_the_gaps_is_stored_one_by_one() -> None:
-    s, tensors = channels(64, 5)  # more channels than are put together
-    assert set(stores(s, tensors)) == {"store float"}
-    a = te.placeholder((64, 6), name="A")
-    b = te.compute((64, 6), lambda p, c: a[p, c] + 1.0, name="B")
+def rows(
+    outer: int, row: int, lanes: int, unrolled: int, dtype: str = "float32"
+) -> tuple[Schedule, list[Tensor]]:
+    """B[c, p] = A[p, c] * (p + 2) + A[p, c]: channels in lanes, pixels unrolled around them."""
+    a = te.placeholder((row, outer), dtype, "A")
+    b = te.compute((outer, row), lambda c, p: a[p, c] * te.cast(p + 2, dtype) + a[p, c], name="B")
     s = te.create_schedule(b.op)
-    outer, inner = s[b].split(b.op.axis[0], 16)
-    some, channel = s[b].split(b.op.axis[1], 3)
-    s[b].reorder(outer, some, channel, inner)  # three of six channels
-    s[b].unroll(channel)
-    s[b].vectorize(inner)
-    assert set(stores(s, [a, b])) == {"store float"}
+    channels, lane = s[b].split(b.op.axis[0], lanes)
+    pixels, pixel = s[b].split(b.op.axis[1], unrolled)
+    s[b].reorder(channels, pixels, pixel, lane)
+    s[b].unroll(pixel)
+    s[b].vectorize(lane)
+    return s, [a, b]
 
 
-def test_a_vector_that_is_not_full_is_stored_by_lanes() -> None:
+@pytest.mark.parametrize("unrolled", [2, 3, 4, 7, 8, 14, 16, 17, 20])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int16"])
+def test_rows_of_turned_tiles_are_what_they_should_be(unrolled: int, dtype: str) -> None:
+    for outer, row, lanes in ((16, 20, 16), (37, 40, 16), (64, 21, 64), (24, 20, 12), (9, 20, 4), (8, 7, 2)):
+        s, tensors = rows(outer, row, lanes, unrolled, dtype)
+        values = np.random.default_rng(unrolled).integers(0, 3, (row, outer)).astype(dtype)
+        expected = (values * np.arange(2, row + 2).astype(dtype)[:, None] + values).T
+        np.testing.assert_array_equal(ansor.build(s, tensors)(values), expected.astype(dtype))
+
+
+@pytest.mark.parametrize(("target", "lanes"), [(AVX512, 16), (AVX2, 8), (PLAIN, 4)])
+def test_rows_of_turned_tiles_are_stored_as_vectors(target: str, lanes: int) -> None:
+    s, tensors = rows(64, 32, lanes, lanes)
+    assert stores(s, tensors, target) == [f"store <{lanes} x float>"] * lanes
+    s, tensors = rows(64, 32, lanes, 2 * lanes)
+    assert stores(s, tensors, target) == [f"store <{lanes} x float>"] * 2 * lanes
+    s, tensors = rows(64, 32, lanes, 2)
+    assert stores(s, tensors, target) == ["store <2 x float>"] * lanes
+
+
+def test_rows_that_are_no_whole_vectors_are_stored_under_a_mask() -> None:
+    s, tensors = rows(64, 14, 16, 7)
+    text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("ll")
+    assert text.count("call void @llvm.masked.store") == 16
+    s, tensors = channels(64, 5)  # more channels than are put together to whole vectors
+    text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("ll")
+    assert "store float" not in text
+    assert "masked.scatter" not in text
+
+
+def test_a_vector_that_is_not_full_stores_its_own_rows() -> None:
     s, tensors = channels(45, 3, lanes=15)
     text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("ll")
-    assert "masked.scatter" in text
+    assert "masked.scatter" not in text
+    assert text.count("call void @llvm.masked.store") == 15
     values = np.arange(135, dtype=np.float32).reshape(45, 3)
     expected = values * np.arange(2, 5, dtype=np.float32) + values[:, ::-1]
     np.testing.assert_array_equal(ansor.build(s, tensors)(values), expected)
@@ -105,3 +137,5 @@ def test_all_laws_hold(streaming: bool) -> None:
     for count in (2, 3, 4):
         s, _ = channels(37, count, streaming=streaming)
         check_all(Case.of(s.state))
+    s, _ = rows(37, 20, 16, 7)
+    check_all(Case.of(s.state))

@@ -1,9 +1,12 @@
-"""Interleaved stores: a short unrolled loop that fills what a vector loop leaves between its lanes.
+"""Stores of several vectors together: lanes lie apart, and an unrolled loop fills the elements between them.
 
 The channels of a pixel, computed for many pixels at a time, are stored a few elements apart: one vector per
 channel, each to be stored element by element. All channels together cover whole vectors of memory. So the
 vector loop goes outside, the channels are computed one after the other, and shuffles bring their lanes into
 the order of memory; the stores are then whole vectors, which may pass the caches by.
+
+Where lanes are further apart, as output channels of a convolution in the layout "NCHW" are, what an unrolled
+loop along memory stores in one lane is a row: shuffles turn the tile, and each row is stored as a vector.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ class Interleaving:
         self.analysis = analysis
 
     def outside(self, loop: For, env: Env) -> For | None:
-        """The vector loop within an unrolled one, as a loop around it, if that gives whole vectors."""
+        """The vector loop within an unrolled one, as a loop around it, if that gives vectors along memory."""
         vector = loop.body
         if not isinstance(vector, For) or vector.kind is not LoopKind.VECTORIZED or env.under.lanes > 1:
             return None
@@ -42,15 +45,16 @@ class Interleaving:
             return self.expressions.offset(store.buffer, store.indices, bound)
 
         first = place(0, 0)
-        if not _apart(first, place(0, 1), count) or not _apart(first, place(1, 0), 1):
+        apart = _distance(first, place(0, 1))
+        if _distance(first, place(1, 0)) != 1 or apart is None or apart < count:
             return None
         return replace(vector, body=replace(loop, body=store))
 
     def store(self, loop: For, env: Env) -> bool:
-        """Write an unrolled loop of stores under a vector loop as whole vectors; False if they are none."""
+        """Write an unrolled loop of stores under a vector loop as vectors along memory, if it can be."""
         e, under = self.expressions, env.under
         store = loop.body
-        if under.lanes < MOST_APART or under.mask is not None:
+        if under.lanes < MOST_APART or (under.mask is not None and under.active is None):
             return False
         count = self._count(loop, store)
         if not count or not isinstance(store, Store):
@@ -58,30 +62,31 @@ class Interleaving:
         envs = [env.bind(loop.var, constant(part)) for part in range(count)]
         e.forget()
         offsets = [e.offset(store.buffer, store.indices, each) for each in envs]
-        base, step = e.math.split_lanes(offsets[0])
-        if step != count or not all(_apart(offsets[0], each, part) for part, each in enumerate(offsets)):
+        base, apart = e.math.split_lanes(offsets[0])
+        if apart is None or apart < count:
+            return False
+        if not all(_distance(offsets[0], each) == part for part, each in enumerate(offsets)):
             return False
         values = []
         for each in envs:
             e.forget()
             values.append(e.stored(store.value, each))
-        e.memory.store_interleaved(store.buffer, base, values, under.lanes)
+        if apart == count <= MOST_APART and under.mask is None:
+            e.memory.store_interleaved(store.buffer, base, values, under.lanes)
+        else:
+            e.memory.store_turned(store.buffer, base, apart, values, under)
         return True
 
     def _count(self, loop: For, body: Stmt) -> int:
         """How many stores are put together, of values that none of them changes; 0 if they are not."""
-        if (
-            not isinstance(body, Store)
-            or not isinstance(loop.extent, int)
-            or not 2 <= loop.extent <= MOST_APART
-        ):
+        if not isinstance(body, Store) or not isinstance(loop.extent, int) or loop.extent < 2:
             return 0
         if body.buffer.scope == "register" or self.analysis.reads(body, body.buffer):
             return 0
         return loop.extent
 
 
-def _apart(a: Affine, b: Affine, distance: int) -> bool:
-    """Whether `b` is known to be `a + distance`."""
+def _distance(a: Affine, b: Affine) -> int | None:
+    """How many elements `b` is behind `a`; None if that is not known."""
     difference = add(b, a, -1)
-    return not difference.terms and difference.const == distance
+    return None if difference.terms else difference.const

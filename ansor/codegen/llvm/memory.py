@@ -20,7 +20,8 @@ others until a fence, which a function that has made some must execute before it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ansor.alignment import LINE
 from ansor.codegen.llvm import halves
@@ -134,12 +135,14 @@ class Memory:
             return self._load(buffer, base, 1, None, guard)
         if step == 1:
             return self._load(buffer, base, under.lanes, under.mask, under.guard)
-        if step is None or under.mask is not None:
+        if step is None:
             return self._gather(buffer, offset, under)
-        if buffer.scope != "register" and (
-            step == -1 or (2 <= step <= MOST_APART and under.lanes >= MOST_APART)
-        ):
+        near = step == -1 or (2 <= step <= MOST_APART and under.lanes >= MOST_APART)
+        has_masks = self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4
+        if near and buffer.scope != "register" and (under.mask is None or has_masks):
             return self._shuffled(buffer, base, step, under)
+        if under.mask is not None:
+            return self._gather(buffer, offset, under)
         elements = [
             self._load(buffer, add(base, constant(step * lane)), 1, None, under.guard)
             for lane in range(under.lanes)
@@ -251,22 +254,37 @@ class Memory:
         return self._found(text, address.depth)
 
     def _shuffled(self, buffer: Buffer, base: Affine, step: int, under: Under) -> Value:
-        """Lanes a few elements apart, out of whole vectors that stay between the first lane and the last."""
+        """Lanes a few elements apart, out of whole vectors that stay between the first lane and the last.
+
+        Under a mask the vectors have masks of their own, for the elements of lanes that count.
+        """
         lanes = under.lanes
         last = (lanes - 1) * step
+
+        def part(start: int) -> Value:
+            mask = None if under.mask is None else self._mask_of_part(under.mask, start, step)
+            return self._load(buffer, add(base, constant(start)), lanes, mask, under.guard)
+
         if step < 0:
-            raw = self._load(buffer, add(base, constant(last)), lanes, None, under.guard)
+            raw = part(last)
             return self._permuted(raw, raw, [lanes - 1 - lane for lane in range(lanes)])
-        starts = [min(part * lanes, last - lanes + 1) for part in range(step)]
-        parts = [self._load(buffer, add(base, constant(start)), lanes, None, under.guard) for start in starts]
+        starts = [min(number * lanes, last - lanes + 1) for number in range(step)]
+        parts = [part(start) for start in starts]
         result = parts[0]
         chosen = [lane * step for lane in range(lanes)]
-        for part, start in zip(parts[1:], starts[1:], strict=True):
+        for piece, start in zip(parts[1:], starts[1:], strict=True):
             places = [place if place < start else lanes + place - start for place in chosen]
             places = [min(place, 2 * lanes - 1) for place in places]  # not there yet: any lane will do
-            result = self._permuted(result, part, places)
+            result = self._permuted(result, piece, places)
             chosen = [lane if place < start + lanes else place for lane, place in enumerate(chosen)]
         return result
+
+    def _mask_of_part(self, mask: Value, start: int, step: int) -> Value:
+        """Which elements from `start` on are those of lanes that count, lanes `step` apart."""
+        lanes = mask.lanes
+        at = [divmod(start + place, step) for place in range(lanes)]
+        places = [lane if rest == 0 and lane < lanes else lanes for lane, rest in at]
+        return self._permuted(mask, Value("zeroinitializer", "i1", lanes), places)
 
     def _permuted(self, a: Value, b: Value, places: list[int]) -> Value:
         """The lanes of two vectors at places in their concatenation."""
@@ -274,7 +292,7 @@ class Memory:
         return self.fn.inside(
             f"shufflevector {a.full_type} {a.text}, {b.full_type} {b.text}, <{len(places)} x i32> <{texts}>",
             a.type,
-            a.lanes,
+            len(places),
             max(a.depth, b.depth),
         )
 
@@ -384,6 +402,56 @@ class Memory:
                 ]
                 result = self._permuted(result, value, chosen)
             self._store(buffer, add(base, constant(part * lanes)), result)
+
+    def store_turned(
+        self, buffer: Buffer, base: Affine, apart: int, values: list[Value], under: Under
+    ) -> None:
+        """Write lane 0 of all values side by side from `base` on, lane 1 `apart` elements behind it.
+
+        Lanes that are no iterations are left out.
+        """
+        self.pointers[buffer].generation += 1
+        whole = [self.vectors.splat(self.to_memory(value, buffer.dtype), under.lanes) for value in values]
+        parts = -(-len(whole) // under.lanes)
+        edges = [len(whole) * part // parts for part in range(parts + 1)]
+        for first, end in pairwise(edges):
+            some = whole[first:end]
+            for lane, row in enumerate(self._turned(some)[: under.active]):
+                self._store_row(buffer, add(base, constant(apart * lane + first)), row, len(some))
+
+    def _turned(self, values: list[Value]) -> list[Value]:
+        """For each lane of some vectors, no more than lanes, a vector that begins with its elements.
+
+        Interleaving each vector of the first half with its partner in the second one moves the first binary
+        digit of an element's number behind the last. Once for each digit that tells vectors apart, and those
+        that tell lanes come first.
+        """
+        lanes, bits = values[0].lanes, (len(values) - 1).bit_length()
+        width = 1 << bits
+        found = values + [replace(values[0], text="poison")] * (width - len(values))
+        for _ in range(bits):
+            pairs = list(zip(found[: width // 2], found[width // 2 :], strict=True))
+            found = [
+                self._permuted(a, b, [start + at // 2 + lanes * (at % 2) for at in range(lanes)])
+                for a, b in pairs
+                for start in (0, lanes // 2)
+            ]
+        return [
+            self._permuted(vector, vector, list(range(start, start + width)))
+            for vector in found
+            for start in range(0, lanes, width)
+        ]
+
+    def _store_row(self, buffer: Buffer, base: Affine, row: Value, count: int) -> None:
+        """Write the first `count` lanes of a vector side by side."""
+        if count == row.lanes:
+            self._store(buffer, base, row)
+        elif self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4:
+            bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(row.lanes))
+            mask = Value(f"<{bits}>", "i1", row.lanes)
+            self._masked_store(buffer, base, row, Under(row.lanes, mask, None, count))
+        else:
+            self._store(buffer, base, self._permuted(row, row, list(range(count))))
 
     def _store(self, buffer: Buffer, base: Affine, value: Value) -> None:
         pointer = self.pointers[buffer]
