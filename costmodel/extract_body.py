@@ -52,6 +52,7 @@ from ansor.te.expr import (
 )
 from ansor.te.tensor import Tensor
 from costmodel.features_reference import OPERATIONS
+from sketches.relations import vector_axis
 from sketches.small_tiles import unrolled_tile
 
 COUNTS: Final = (
@@ -113,8 +114,8 @@ class Stored:
         What is computed.
     dtype
         Of the element that it is stored to.
-    last
-        The axis that lanes are taken to run along, the last one; None if there is none.
+    lanes
+        The axis that lanes are taken to run along, that of the innermost loop; None if there is none.
     written_out
         Axes whose place in a small tile is a number where code is written, as its loop is unrolled; with the
         tile's length, and how many tiles there are.
@@ -122,7 +123,7 @@ class Stored:
 
     root: Expr
     dtype: str
-    last: Var | None
+    lanes: Var | None
     written_out: frozenset[tuple[Var, int, int]] = frozenset()
 
 
@@ -173,8 +174,8 @@ class Body:
 def body_of(state: State, stage: int, output: int) -> Body:
     """Facts of what a stage stores to one of its outputs."""
     roots, op = effective_body(state, stage), state.stages[stage].compute
-    last = op.axis[-1] if op.axis else None
-    stored = Stored(roots[output], op.outputs[output].dtype, last, _written_out(state, stage))
+    lanes = vector_axis(state, stage) if op.axis else None
+    stored = Stored(roots[output], op.outputs[output].dtype, lanes, _written_out(state, stage))
     return _body(roots, stored)
 
 
@@ -342,14 +343,14 @@ def _sum(*counts: Counts) -> Counts:
 class _Counter:
     """Counts the nodes of an expression tree; `memo` may hold what variables stand for.
 
-    Lanes run along the last axis. Nothing counts as hoisted unless it is so in a reduction. Of values that
-    are chosen by axes which are written out each is computed at its own points alone: their mean counts.
+    Nothing counts as hoisted unless it is so in a reduction. Of values that are chosen by axes which are
+    written out each is computed at its own points alone: their mean counts.
     """
 
     def __init__(self, stored: Stored, reduces: bool) -> None:
         self.reduces = reduces
         self.memo: dict[Expr, Counts] = {}
-        self.varying: set[Expr | None] = {stored.last}
+        self.varying: set[Expr | None] = {stored.lanes}
         self.written_out = {axis: (length, tiles) for axis, length, tiles in stored.written_out}
 
     def count(self, expr: Expr) -> Counts:

@@ -60,6 +60,7 @@ from sketches.streams import StreamTiling
 from sketches.tensor import TensorIntrinsicRule
 from sketches.tensor_cores import TensorCores
 from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
+from sketches.turned_tiles import TurnedTiling
 from sketches.unrolled_tiles import UnrolledTiles
 from sketches.windows import WindowTiling
 
@@ -122,6 +123,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_tensor_intrinsics": (TensorIntrinsicRule(slow=False), TensorIntrinsicRule()),
     "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),
+    "cpu_turned_tiles": (TurnedTiling(),),
     "cpu_store_converted": (StoreConverted(),),
     "cpu_inline_used_once": (InlineUsedOnce(),),
     "cpu_stencil_tiling": (StencilTiling(),),

@@ -25,6 +25,7 @@ from ansor.schedule.steps import ComputeAtStep, ComputeInlineStep, ComputeRootSt
 from sketches.relations import (
     has_reduce_iterator,
     is_computed,
+    is_copy,
     is_pipelined,
     is_tiled,
     needs_tiling,
@@ -127,11 +128,12 @@ def moves(state: State, stage_id: int) -> list[Move]:
     List what may be done about the place of a movable stage.
 
     The first two are what TVM calls "inline" and "root"; either may be None, which leaves the stage
-    where it is. Then one for each of `places`, in order.
+    where it is. Then one for each of `places`, in order. A copy is not inlined: there is a sketch without it.
     """
     attached = stage_id in state.attach
     hosts = any(place[0] == stage_id for place in state.attach.values())
-    inline = attached and not hosts and not has_reduce_iterator(state, stage_id)
+    kept = has_reduce_iterator(state, stage_id) or is_copy(state, stage_id)
+    inline = attached and not hosts and not kept
     return [
         ComputeInlineStep(stage_id) if inline else None,
         ComputeRootStep(stage_id) if attached else None,

@@ -27,7 +27,7 @@ from ansor.schedule.steps import FollowLayoutStep, StoreConvertedStep
 from ansor.te.expr import int_value
 from sketches.conversions import is_widened
 from sketches.gpu_memory import shared_place
-from sketches.relations import is_computed, is_tiled, needs_tiling
+from sketches.relations import is_computed, is_tiled, needs_tiling, vector_axis
 from sketches.rule import SketchContext, Successor, Verdict
 
 PACKED_SCOPE = "local"
@@ -56,7 +56,11 @@ class AddPackedRead:
     name: ClassVar[str] = "AddPackedRead"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        return Verdict.APPLY if self._readers(context, state, stage_id) else Verdict.PASS
+        readers = self._readers(context, state, stage_id)
+        if not readers:
+            return Verdict.PASS
+        needed = any(_is_turned(state, reader) and _is_across(state, stage_id, reader) for reader in readers)
+        return Verdict.APPLY_AND_SKIP_REST if needed else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         for added, reader in enumerate(self._readers(context, state, stage_id)):
@@ -98,27 +102,45 @@ class AddPackedRead:
         is_free = not context.free_layouts(op).isdisjoint(state.stages[stage_id].handles)
         if is_free and not (context.params.cpu_store_converted and is_widened(state, stage_id)):
             return False
-        found = reading_axes(state, stage_id, reader)
-        if isinstance(found, str):
-            return False
-        return any(int_value(axis.extent) != 1 and axis.name not in found for axis in op.axis)
+        return is_packable(state, stage_id, reader)
+
+
+def is_packable(state: State, stage_id: int, reader: int) -> bool:
+    """Whether a stage reads a tensor at its axes, and all of it again along another axis."""
+    found = reading_axes(state, stage_id, reader)
+    if isinstance(found, str):
+        return False
+    axes = state.stages[reader].compute.axis
+    return any(int_value(axis.extent) != 1 and axis.name not in found for axis in axes)
 
 
 def _is_panel(state: State, stage_id: int, reader: int, room: int) -> bool:
     """Whether vectors of a product, an iteration of its reduction after the other, lie apart in a tensor.
 
-    They are of its last axis. Where they do not run along memory they are gathered; if they do, each begins a
-    row of the tensor, and it is a panel if its rows are more than `room` bytes together. A product reads all
-    at its axes; what windows of a convolution meet is not packed for their sake.
+    Where they do not run along memory they are gathered; if they do, each begins a row of the tensor, and it
+    is a panel if its rows are more than `room` bytes together. A product reads all at its axes; what windows
+    of a convolution meet is not packed for their sake, unless its tiles are turned.
     """
     tensor, op = state.stages[stage_id].op.output(0), state.stages[reader].compute
     others = [state.stage_id(other) for other in state.access.producers(op)]
-    if any(isinstance(reading_axes(state, other, reader), str) for other in others):
+    has_windows = any(isinstance(reading_axes(state, other, reader), str) for other in others)
+    if has_windows and not _is_turned(state, reader):
         return False
     found = reading_axes(state, stage_id, reader)
-    lanes, terms = op.axis[-1].name, {axis.name for axis in op.reduce_axis}
+    lanes, terms = vector_axis(state, reader).name, {axis.name for axis in op.reduce_axis}
     if isinstance(found, str) or lanes not in found or terms.isdisjoint(found):
         return False
     passed = [extent for extent, name in zip(tensor.shape, found, strict=True) if name in {lanes, *terms}]
     size = prod(int_value(extent) or 0 for extent in passed) * dtype_info(tensor.dtype).bytes
-    return found[-1] != lanes or size > room
+    return _is_across(state, stage_id, reader) or size > room
+
+
+def _is_turned(state: State, reader: int) -> bool:
+    """Whether vectors of a tiled stage run along another axis than the last one (`sketches.turned_tiles`)."""
+    return vector_axis(state, reader) is not state.stages[reader].compute.axis[-1]
+
+
+def _is_across(state: State, stage_id: int, reader: int) -> bool:
+    """Whether vectors of a tiled stage lie across the memory of a tensor that it reads at its axes."""
+    found, lanes = reading_axes(state, stage_id, reader), vector_axis(state, reader).name
+    return lanes in found and found[-1] != lanes

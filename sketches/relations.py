@@ -11,11 +11,11 @@ from ansor.schedule.cache_steps import CacheReadStep, CacheWriteStep
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.kernels import root_of
 from ansor.schedule.rfactor_step import RfactorStep
-from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind
+from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind, made_from
 from ansor.schedule.state import State
 from ansor.schedule.steps import PadStep, SplitStep
 from ansor.schedule.structure import axis_names
-from ansor.te.expr import Var
+from ansor.te.expr import IterVar, Var
 from ansor.te.tensor import ComputeOp, Operation
 
 CACHE_WRITE_SCOPE = "local"
@@ -99,6 +99,14 @@ def is_tiled(state: State, stage_id: int) -> bool:
     if not isinstance(stage.op, ComputeOp):
         return False
     return len(stage.iterators) != len(stage.op.axis) + len(stage.op.reduce_axis)
+
+
+def vector_axis(state: State, stage_id: int) -> IterVar:
+    """The axis that the innermost spatial loop of a stage is a part of, where its vectors are."""
+    stage = state.stages[stage_id]
+    spatial = next(loop for loop in reversed(stage.iterators) if loop.kind is IteratorKind.SPATIAL)
+    origin = made_from(stage, spatial.name)
+    return next(axis for axis in reversed(stage.compute.axis) if axis.name in origin)
 
 
 def extents_product(state: State, stage_id: int) -> tuple[int, int] | None:

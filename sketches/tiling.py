@@ -32,6 +32,7 @@ def tile(
     structure: str,
     innermost: int = 0,
     fixed: Mapping[str, tuple[int, ...]] | None = None,
+    lanes: str | None = None,
 ) -> tuple[State, tuple[int, ...]]:
     """
     Split all loops of an untransformed stage by levels and order the levels by `structure`.
@@ -46,6 +47,8 @@ def tile(
         So many loops at the end stay where they are.
     fixed
         Lengths of the levels of loops by name; those of others are holes.
+    lanes
+        The axis whose loop comes last in the innermost spatial level, where vectors are; else the last axis.
 
     Returns
     -------
@@ -62,6 +65,7 @@ def tile(
     whole: dict[str, list[int]] = {"S": [], "R": []}
     named = attribute_names(state, stage_id, NO_SPLIT_ATTR)
     spatial_steps: list[int] = []
+    vector: int | None = None
     position = 0
     for loop in state.stages[stage_id].iterators[: len(state.stages[stage_id].iterators) - innermost]:
         letter, parts = letters[loop.kind], counts[loop.kind]
@@ -76,6 +80,10 @@ def tile(
         for level in levels[letter]:
             level.append(position)
             position += 1
+        if loop.name == lanes:
+            vector = levels["S"][-1].pop()
+    if vector is not None:
+        levels["S"][-1].append(vector)
     levels["S"][-1:] = [whole["S"] + level for level in levels["S"][-1:]]
     levels["R"][-1:] = [whole["R"] + level for level in levels["R"][-1:]]
     order = [at for letter in structure for at in levels[letter].pop(0)]
@@ -129,14 +137,21 @@ class MultiLevelTilingWithFusion:
         return Verdict.APPLY_AND_SKIP_REST if only else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        consumer = elementwise_consumer(state, stage_id)
-        assert consumer is not None
-        tiled, splits = tile(state, stage_id, context.tiling_structure)
-        results: list[Successor] = []
-        for level in follow_levels(context):
-            fused = follow_tiling(tiled, consumer, splits, level)
-            results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
-        return results
+        return fused_tiles(context, state, stage_id)
+
+
+def fused_tiles(
+    context: SketchContext, state: State, stage_id: int, lanes: str | None = None
+) -> Sequence[Successor]:
+    """Tile a stage inside the tiles of its elementwise consumer, once per follow level; `lanes`: `tile`."""
+    consumer = elementwise_consumer(state, stage_id)
+    assert consumer is not None
+    tiled, splits = tile(state, stage_id, context.tiling_structure, lanes=lanes)
+    results: list[Successor] = []
+    for level in follow_levels(context):
+        fused = follow_tiling(tiled, consumer, splits, level)
+        results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
+    return results
 
 
 def tile_consumer(state: State, stage_id: int) -> int | None:

@@ -1,0 +1,103 @@
+"""Tiles whose vectors run along another axis than the last one.
+
+A convolution in the layout "NCHW" writes rows of an image, and reads its weights, which nobody but the
+program looks at, in whatever order suits it. Vectors along a row are right for long rows. A row of 14 or 7
+leaves lanes idle, one of 56 half a vector, and with a stride of 2 the lanes are gathered. Along the output
+channels all of this is gone: the weights are vectors, the image is read one element for all lanes. Then the
+innermost tile has its loops in another order,
+
+    n.0 f.0 y.0 x.0  ..  n.3 y.3 x.3 f.3
+
+and what the tile's consumer copies out (an activation, or a cache stage) it turns, within the first cache:
+
+    n.0 f.0 y.0 x.0  n.1 f.1 y.1 x.1
+
+An axis can carry the vectors if each input that is read along it lies along it, is free of layout, or can be
+packed (`sketches.packing`).
+
+Source: Georganas et al., Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures, 2018,
+for vectors of channels. TVM's vectors are always along the last axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Final
+
+from ansor.dtypes import dtype_info
+from ansor.schedule.affine import LoopAtom
+from ansor.schedule.layout_reading import trailing_forms
+from ansor.schedule.state import State
+from ansor.te.expr import Expr, IterVar, free_vars, int_value
+from sketches.packing import is_packable
+from sketches.relations import has_reduce_iterator
+from sketches.rule import SketchContext, Successor, Verdict
+from sketches.tiling import can_tile, follow_levels, fused_tiles, tile_consumer
+
+POOR: Final = 1.1
+"""So many lanes of the vectors along the last axis for each of its elements are too many."""
+MOST_WASTE: Final = 1.5
+"""An axis for which there would be so many has no room for a vector."""
+
+
+class TurnedTiling:
+    """A reduction to tile with poor vectors along its last axis -> also tiles with vectors along others."""
+
+    name = "TurnedTiling"
+
+    def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
+        if not can_tile(context, state, stage_id) or not has_reduce_iterator(state, stage_id):
+            return Verdict.PASS
+        if not follow_levels(context) or tile_consumer(state, stage_id) is None:
+            return Verdict.PASS
+        return Verdict.APPLY if turned_axes(context, state, stage_id) else Verdict.PASS
+
+    def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
+        return [
+            successor
+            for axis in turned_axes(context, state, stage_id)
+            for successor in fused_tiles(context, state, stage_id, lanes=axis.name)
+        ]
+
+
+def turned_axes(context: SketchContext, state: State, stage_id: int) -> tuple[IterVar, ...]:
+    """The axes of a reduction that make better vectors than the last one; none if that one's are good."""
+    stage = state.stages[stage_id]
+    *others, last = stage.compute.axis
+    lanes = context.hardware.vector_unit_bytes // max(1, dtype_info(stage.op.output(0).dtype).bytes)
+    if lanes < 2 or any(int_value(axis.extent) is None for axis in stage.compute.axis):
+        return ()
+    limit = _waste(last, lanes) if _carries(context, state, stage_id, last) else inf
+    if limit < POOR:
+        return ()
+    better = (axis for axis in others if _waste(axis, lanes) < min(limit, MOST_WASTE))
+    return tuple(axis for axis in better if _carries(context, state, stage_id, axis))
+
+
+def _waste(axis: IterVar, lanes: int) -> float:
+    """Lanes of all vectors along an axis over its extent."""
+    extent = int_value(axis.extent) or 1
+    return -(-extent // lanes) * lanes / extent
+
+
+def _carries(context: SketchContext, state: State, stage_id: int, axis: IterVar) -> bool:
+    """Whether vectors along an axis are read from consecutive memory, or can be."""
+    op = state.stages[stage_id].compute
+    free = context.free_layouts(op)
+    for producer, accesses in state.access.reads(op).items():
+        source = state.stage_id(producer)
+        if state.stages[source].handles[0] in free or not any(axis in free_vars(*read) for read in accesses):
+            continue
+        along = all(_lies_along(state, stage_id, read, axis) for read in accesses)
+        if not along and not (context.params.cpu_packed_read and is_packable(state, source, stage_id)):
+            return False
+    return True
+
+
+def _lies_along(state: State, stage_id: int, indices: Sequence[Expr], axis: IterVar) -> bool:
+    """Whether the element that an axis reads next is the neighbour in memory."""
+    *outer, _ = indices
+    forms = trailing_forms(state.stages[stage_id], stage_id, indices)
+    step = forms[-1].terms.get(LoopAtom(stage_id, axis.name)) if forms else None
+    return step == 1 and axis not in free_vars(*outer)
