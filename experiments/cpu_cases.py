@@ -230,6 +230,7 @@ def _all() -> Iterable[Case]:
         yield from _catalogue(name, "convolution", constant=True)
     yield from _catalogue("depthwise_conv2d", "convolution")
     yield from _catalogue("transposed_conv2d", "convolution", constant=True)
+    yield from _catalogue("conv2d_nchw", "channels first", constant=True)
     for name in ("softmax", "layer_norm", "norm", "max_pool2d", "avg_pool2d", "rgb_to_yuv"):
         yield from _catalogue(name, "stream")
     for name in ("scale_shift_add_relu", "silu"):

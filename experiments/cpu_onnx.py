@@ -140,9 +140,17 @@ def _dense(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], cons
 def _convolution(
     graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool, output: str = "Y"
 ) -> None:
+    x, w = _channels_second(arrays[0]), _weight(arrays[1])
+    _channels_first(graph, named, [x, w], constant, output)
+    graph.back = _channels_last
+
+
+def _channels_first(
+    graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool, output: str = "Y"
+) -> None:
     rank = arrays[0].ndim - 2
-    graph.given("X", _channels_second(arrays[0]))
-    graph.given("W", _weight(arrays[1]), constant)
+    graph.given("X", arrays[0])
+    graph.given("W", arrays[1], constant)
     graph.product(
         "Conv",
         "X",
@@ -153,7 +161,6 @@ def _convolution(
         dilations=[named.get("dilation", 1)] * rank,
         group=named.get("groups", 1),
     )
-    graph.back = _channels_last
 
 
 def _conv_bn_relu(graph: Graph, named: Mapping[str, Any], arrays: Sequence[Array], constant: bool) -> None:
@@ -277,6 +284,7 @@ _GRAPHS: Final[Mapping[str, Callable[..., None]]] = {
     "attention_scores": _attention,
     "conv1d": _convolution,
     "conv2d": _convolution,
+    "conv2d_nchw": _channels_first,
     "conv3d": _convolution,
     "group_conv2d": _convolution,
     "dilated_conv2d": _convolution,

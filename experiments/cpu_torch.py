@@ -140,6 +140,11 @@ def _convolution_of_bytes(torch: Any, image: Any, weight: Any, where: Sequence[A
     return TorchProgram(run, [image, packed], _channels_back, (1,), packs=True)
 
 
+def _channels_first(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
+    where = {name: named[name] for name in ("stride", "padding", "dilation")}
+    return TorchProgram(lambda x, w: torch.nn.functional.conv2d(x, w, **where), tensors, weights=(1,))
+
+
 def _conv_bn_relu(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
     plain = _convolution(torch, named, tensors[:2], form)
     scale, shift = tensors[2:]
@@ -268,6 +273,7 @@ _PROGRAMS: Final[Mapping[str, Callable[..., TorchProgram]]] = {
     "attention_scores": _attention,
     "conv1d": _convolution,
     "conv2d": _convolution,
+    "conv2d_nchw": _channels_first,
     "conv3d": _convolution,
     "group_conv2d": _convolution,
     "dilated_conv2d": _convolution,

@@ -45,6 +45,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "conv2d-f16": ("conversions where values are used",),
     "tanh_matmul-512": ("all cheap reads inlined",),
     "transpose-1024": ("branches and calls kept",),
+    "conv2d-nchw-28": ("vectors along last axes",),
     "filters-3": ("no tiled stencils", "all cheap reads inlined"),
     "filters-7": ("no tiled stencils", "all cheap reads inlined"),
     "winograd-28": ("no unrolled tiles", "a loop left out of vectors"),

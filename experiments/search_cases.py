@@ -175,6 +175,7 @@ CASES: Final[Mapping[str, Case]] = {
     "filters-3": Case("two_filters", (2048, 2048, 3)),
     "filters-7": Case("two_filters", (2048, 2048, 7)),
     "transpose-1024": Case("biased_transpose", (1024, 1024)),
+    "conv2d-nchw-28": Case("conv2d_nchw", (1, 56, 56, 128, 128, 3, 2, 1)),
     "winograd-28": Case("conv2d_winograd", (1, 28, 28, 128, 128)),
     "winograd-56": Case("conv2d_winograd", (1, 56, 56, 64, 64)),
 }

@@ -23,7 +23,12 @@ from ansor.workloads.convolution import (
     dilated_conv2d,
     group_conv2d,
 )
-from ansor.workloads.convolution_forms import capsule_conv2d, depthwise_conv2d, transposed_conv2d
+from ansor.workloads.convolution_forms import (
+    capsule_conv2d,
+    conv2d_nchw,
+    depthwise_conv2d,
+    transposed_conv2d,
+)
 from ansor.workloads.image import rgb_to_yuv
 from ansor.workloads.matrix import batch_matmul, dense, matmul, matmul_add
 from ansor.workloads.pooling import avg_pool2d, max_pool2d
@@ -48,6 +53,7 @@ __all__ = [
     "conv2d_bn_relu",
     "conv2d_bn_relu_winograd",
     "conv2d_bn_relu_winograd_prepared",
+    "conv2d_nchw",
     "conv2d_winograd",
     "conv2d_winograd_prepared",
     "conv3d",

@@ -1,4 +1,4 @@
-"""Convolutions of other forms: the paper's DEP (depthwise), T2D (transposed) and CAP (capsules)."""
+"""Convolutions of other forms: the paper's DEP, T2D (transposed) and CAP (capsules); channels first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansor import te
 from ansor.checks import check_integer
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import ARITHMETIC, Arguments, Array, workload
-from ansor.workloads.convolution import output_sizes
+from ansor.workloads.convolution import convolve_array, output_sizes
 from ansor.workloads.parts import output_dtype, pad, padded_array, product, sum_dtype, sums, tap, zero
 
 
@@ -145,6 +145,65 @@ def transposed_conv2d(
                 sum_dtype(out),
             ),
             axis=[rh, rw, rc],
+        ),
+        out,
+        name="Conv",
+        attrs={"layout_free_placeholders": [weight]},
+    )
+    return [x, weight, y]
+
+
+def _channels_first(arrays: Sequence[Array], args: Arguments) -> Array:
+    x, w = arrays
+    return np.moveaxis(convolve_array([np.moveaxis(x, 1, -1), w.transpose(2, 3, 1, 0)], args), -1, 1)
+
+
+@workload(
+    _channels_first,
+    benchmark=[
+        (1, 224, 224, 3, 64, 7, 2, 3),
+        (1, 56, 56, 64, 64, 3, 1, 1),
+        (1, 56, 56, 64, 64, 1, 1, 0),
+        (1, 56, 56, 128, 128, 3, 2, 1),
+        (1, 28, 28, 128, 128, 3, 1, 1),
+        (1, 14, 14, 256, 256, 3, 1, 1),
+        (1, 14, 14, 1024, 256, 1, 1, 0),
+        (1, 7, 7, 512, 512, 3, 1, 1),
+        (1, 7, 7, 512, 2048, 1, 1, 0),
+    ],
+    small=[(1, 9, 7, 5, 16, 3, 2, 1), (2, 6, 6, 4, 8, 3, 1, 0), (1, 7, 7, 3, 16, 1, 1, 0, 1)],
+    dtypes=ARITHMETIC,
+)
+def conv2d_nchw(
+    n: int,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    kernel: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    dtype: str = "float32",
+    out_dtype: str = "",
+) -> list[Tensor]:
+    """Convolution of images `[n, ci, h, w]` by weights `[co, ci, kernel, kernel]`, as PyTorch keeps them."""
+    out = output_dtype(dtype, out_dtype)
+    x = te.placeholder((n, ci, h, w), dtype, "X")
+    weight = te.placeholder((co, ci, kernel, kernel), dtype, "W")
+    oh, ow = output_sizes((h, w), (kernel, kernel), stride, padding, dilation)
+    padded = pad(x, (0, 0, padding, padding), (0, 0, padding, padding), zero(dtype))
+    rc = te.reduce_axis((0, ci), "rc")
+    rh, rw = te.reduce_axis((0, kernel), "rh"), te.reduce_axis((0, kernel), "rw")
+    y = sums(
+        (n, co, oh, ow),
+        lambda n, c, h, w: te.sum(
+            product(
+                padded[n, rc, h * stride + rh * dilation, w * stride + rw * dilation],
+                weight[c, rc, rh, rw],
+                sum_dtype(out),
+            ),
+            axis=[rc, rh, rw],
         ),
         out,
         name="Conv",
