@@ -19,7 +19,7 @@ def listed(name: str, *args: Any, constant: bool = False) -> list[str]:
     return [str(func) for func, _ in alternatives_of(f"ansor.{name}", args, constant=constant)]
 
 
-@pytest.mark.parametrize("name", ["conv2d", "conv2d_bn_relu"])
+@pytest.mark.parametrize("name", ["conv2d", "conv2d_bn_relu", "conv2d_nchw"])
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("rest", [(), (1, 1), (1, 0, 1), (1, 1, 1, "float64")], ids=str)
 def test_alternatives_compute_the_same(name: str, constant: bool, rest: tuple[Any, ...]) -> None:
@@ -78,7 +78,7 @@ def test_dtypes_that_are_named_though_they_are_the_default_change_nothing() -> N
 
 def test_other_workloads_and_symbolic_sizes_have_none() -> None:
     for entry in CATALOGUE.values():
-        if entry.name not in ("conv2d", "conv2d_bn_relu"):
+        if entry.name not in ("conv2d", "conv2d_bn_relu", "conv2d_nchw"):
             assert alternatives_of(entry.function, entry.default_args) == []
     assert alternatives_of(lambda n: [], (3,)) == []
     assert listed("conv2d", te.var("n"), *SIZES[1:], 3, 1, 1) == []

@@ -45,7 +45,7 @@ def answers(channels: int, tile: int, then: str = "") -> tuple[Array, Array, Ten
 
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("channels", [3, 64, 256])
-@pytest.mark.parametrize("then", ["", "_bn_relu"])
+@pytest.mark.parametrize("then", ["", "_bn_relu", "_nchw"])
 def test_the_error_is_within_what_is_stated(tile: int, channels: int, then: str) -> None:
     """The tolerance holds against double precision, and is not ten times what it need be.
 

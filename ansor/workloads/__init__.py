@@ -36,6 +36,8 @@ from ansor.workloads.rows import attention_scores, layer_norm, norm, softmax
 from ansor.workloads.winograd import (
     conv2d_bn_relu_winograd,
     conv2d_bn_relu_winograd_prepared,
+    conv2d_nchw_winograd,
+    conv2d_nchw_winograd_prepared,
     conv2d_winograd,
     conv2d_winograd_prepared,
 )
@@ -54,6 +56,8 @@ __all__ = [
     "conv2d_bn_relu_winograd",
     "conv2d_bn_relu_winograd_prepared",
     "conv2d_nchw",
+    "conv2d_nchw_winograd",
+    "conv2d_nchw_winograd_prepared",
     "conv2d_winograd",
     "conv2d_winograd_prepared",
     "conv3d",

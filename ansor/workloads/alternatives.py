@@ -10,7 +10,11 @@ from ansor.te import Expr
 from ansor.workloads.catalogue import CATALOGUE, Arguments, get_workload
 from ansor.workloads.winograd import TILES
 
-_WINOGRAD: Final = {"conv2d": "conv2d_winograd", "conv2d_bn_relu": "conv2d_bn_relu_winograd"}
+_WINOGRAD: Final = {
+    "conv2d": "conv2d_winograd",
+    "conv2d_bn_relu": "conv2d_bn_relu_winograd",
+    "conv2d_nchw": "conv2d_nchw_winograd",
+}
 """Entries by what they stand for; `NAME_prepared` takes weights that the caller has transformed."""
 _SHARED: Final = ("n", "h", "w", "ci", "co")
 
@@ -31,9 +35,9 @@ def alternatives_of(
     Returns
     -------
     list
-        Registered workloads with their arguments: Winograd's algorithm, for `conv2d` and `conv2d_bn_relu` by
-        3 x 3 kernels with stride 1, without dilation or groups, in float32 or float64 throughout. Empty for
-        all other workloads, the caller's own included, and for symbolic sizes.
+        Registered workloads with their arguments: Winograd's algorithm, for `conv2d`, `conv2d_bn_relu` and
+        `conv2d_nchw` by 3 x 3 kernels with stride 1, without dilation or groups, in float32 or float64
+        throughout. Empty for all other workloads, the caller's own included, and for symbolic sizes.
 
     Raises
     ------

@@ -153,13 +153,14 @@ def transposed_conv2d(
     return [x, weight, y]
 
 
-def _channels_first(arrays: Sequence[Array], args: Arguments) -> Array:
+def channels_first_array(arrays: Sequence[Array], args: Arguments) -> Array:
+    """`conv2d_nchw` in numpy."""
     x, w = arrays
     return np.moveaxis(convolve_array([np.moveaxis(x, 1, -1), w.transpose(2, 3, 1, 0)], args), -1, 1)
 
 
 @workload(
-    _channels_first,
+    channels_first_array,
     benchmark=[
         (1, 224, 224, 3, 64, 7, 2, 3),
         (1, 56, 56, 64, 64, 3, 1, 1),

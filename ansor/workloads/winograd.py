@@ -33,6 +33,7 @@ from ansor.task.registry import register_workload
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import workload
 from ansor.workloads.convolution import bn_relu, convolve_array, convolve_bn_relu_array, output_sizes
+from ansor.workloads.convolution_forms import channels_first_array
 from ansor.workloads.parts import pad, zero
 
 Matrix = Sequence[Sequence[float]]
@@ -133,13 +134,17 @@ def _sum(factors: Sequence[float], value: Callable[[int], Expr]) -> Expr:
     return total
 
 
-def _transformed_weight(weight: Tensor, tile: int) -> Tensor:
-    """`G g G'` for each pair of channels, `[a, a, ci, co]`."""
-    g = _transpose(_algorithm(tile).g)
-    a, (_, _, ci, co) = tile + 2, weight.shape
+def _transformed_weight(weight: Tensor, tile: int, channels_first: bool = False) -> Tensor:
+    """`G g G'` for each pair of channels, `[a, a, ci, co]`; of `[3, 3, ci, co]` or `[co, ci, 3, 3]`."""
+    g, a = _transpose(_algorithm(tile).g), tile + 2
+    co, ci = weight.shape[:2] if channels_first else weight.shape[:1:-1]
+
+    def tap(rh: int, rw: Expr, rc: Expr, c: Expr) -> Expr:
+        return weight(c, rc, rh, rw) if channels_first else weight(rh, rw, rc, c)
+
     half = te.compute(
         (a, 3, ci, co),
-        lambda e, rw, rc, c: _combined(g, e, lambda rh: weight[rh, rw, rc, c]),
+        lambda e, rw, rc, c: _combined(g, e, lambda rh: tap(rh, rw, rc, c)),
         name="KernelHalf",
         attrs={UNROLLED_TILES_ATTR: {"e": a, "rw": 3}},
     )
@@ -226,6 +231,43 @@ def conv2d_winograd_prepared(
 
 
 register_workload("ansor.conv2d_winograd_prepared", conv2d_winograd_prepared)
+
+
+def _convolved_channels_first(x: Tensor, kernel: Tensor, tile: int, padding: int, constant: bool) -> Tensor:
+    """`_convolved` of images `[n, ci, h, w]`, with copies that turn them."""
+    n, ci, h, w = x.shape
+    last = te.compute((n, h, w, ci), lambda n, h, w, c: x[n, c, h, w], name="ChannelsLast")
+    y = _convolved(last, kernel, tile, padding, constant)
+    n, oh, ow, co = y.shape
+    first: Tensor = te.compute((n, co, oh, ow), lambda n, c, h, w: y[n, h, w, c], name="ChannelsFirst")
+    return first
+
+
+@workload(
+    channels_first_array,
+    benchmark=_BENCHMARK,
+    small=_SMALL,
+    dtypes=_DTYPES,
+)
+def conv2d_nchw_winograd(
+    n: int, h: int, w: int, ci: int, co: int, tile: int = 4, padding: int = 1, dtype: str = "float32"
+) -> list[Tensor]:
+    """`conv2d_winograd` of images `[n, ci, h, w]` by weights `[co, ci, 3, 3]`, turned before and after."""
+    x, weight = te.placeholder((n, ci, h, w), dtype, "X"), te.placeholder((co, ci, 3, 3), dtype, "W")
+    kernel = _transformed_weight(weight, tile, channels_first=True)
+    return [x, weight, _convolved_channels_first(x, kernel, tile, padding, constant=False)]
+
+
+def conv2d_nchw_winograd_prepared(
+    n: int, h: int, w: int, ci: int, co: int, tile: int = 4, padding: int = 1, dtype: str = "float32"
+) -> list[Tensor]:
+    """`conv2d_nchw_winograd` with weights that the caller transforms once, by `ansor.transform_layout`."""
+    x, weight = te.placeholder((n, ci, h, w), dtype, "X"), te.placeholder((co, ci, 3, 3), dtype, "W")
+    kernel = te.prepared(_transformed_weight(weight, tile, channels_first=True))
+    return [x, kernel, _convolved_channels_first(x, kernel, tile, padding, constant=True)]
+
+
+register_workload("ansor.conv2d_nchw_winograd_prepared", conv2d_nchw_winograd_prepared)
 
 
 @workload(
