@@ -187,9 +187,14 @@ def _resnet() -> list[Case]:
     ]
 
 
+def _channels_first() -> Iterable[Case]:
+    """Convolutions in the other order of axes."""
+    return _catalogue("conv2d_nchw", "channels first", constant=True)
+
+
 def _algorithms() -> Iterable[Case]:
     """The same with a choice of algorithms, those that have one."""
-    for case in _resnet():
+    for case in (*_resnet(), *_channels_first()):
         if alternatives_of(case.entry.function, case.args):
             yield replace(case, group="algorithms", algorithms=True)
 
@@ -230,7 +235,7 @@ def _all() -> Iterable[Case]:
         yield from _catalogue(name, "convolution", constant=True)
     yield from _catalogue("depthwise_conv2d", "convolution")
     yield from _catalogue("transposed_conv2d", "convolution", constant=True)
-    yield from _catalogue("conv2d_nchw", "channels first", constant=True)
+    yield from _channels_first()
     for name in ("softmax", "layer_norm", "norm", "max_pool2d", "avg_pool2d", "rgb_to_yuv"):
         yield from _catalogue(name, "stream")
     for name in ("scale_shift_add_relu", "silu"):
