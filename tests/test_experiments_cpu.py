@@ -138,7 +138,7 @@ def test_the_cases_are_those_of_the_catalogue_and_a_few_more() -> None:
     counts = {group: sum(case.group == group for case in CASES.values()) for group in GROUPS}
     assert counts["product"] == 6
     assert counts["resnet"] == 2 * 2 * 23 + 2
-    assert counts["algorithms"] == 2 * 2 * 4
+    assert counts["algorithms"] == 2 * 2 * 4 + 4
     assert set(QUICK) <= set(CASES)
     large = [case for case in CASES.values() if case.group == "stream" and case.traffic().read >= 128e6]
     assert {case.workload for case in large} >= {"softmax", "layer_norm", "norm", "max_pool2d", "silu"}
@@ -161,7 +161,7 @@ def test_nothing_of_the_catalogue_is_left_out() -> None:
 def test_products_with_the_border_are_no_part_of_the_limit() -> None:
     """The convolution of ones by ones is at each place the number of products that meet the image."""
     for name in ("conv1d", "conv2d", "conv3d", "group_conv2d", "depthwise_conv2d", "transposed_conv2d",
-                 "capsule_conv2d", "dilated_conv2d"):  # fmt: skip
+                 "capsule_conv2d", "dilated_conv2d", "conv2d_nchw"):  # fmt: skip
         for args in CATALOGUE[name].small:
             case = Case(name, cpu_cases.numbers_among(args), "dtypes" if name == "conv2d" else "convolution")
             ones = [np.ones(shape) for _, shape, _ in case.entry.input_shapes(args)]
