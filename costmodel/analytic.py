@@ -57,6 +57,7 @@ _USED: Final = (
     "loads_broadcast",
     "loads_scattered",
     "accumulator_moves",
+    "accumulator_vectors",
     "stores_scattered",
     "branches",
     "chain",
@@ -79,7 +80,6 @@ _USED: Final = (
     "footprint",
     "streamed",
     "lanes",
-    "lane_regs",
 )
 
 
@@ -351,9 +351,7 @@ class AnalyticModel(CostModel):
             ]
         )
         cycles = cycles + raw["branches"] * rates.branch + raw["index_div"] * rates.division
-        vectors = raw["lane_regs"] / np.maximum(raw["lanes"], 1.0)  # of the pieces in which lanes are stored
-        moved = raw["accumulator_moves"] - (1.0 - vectors) * raw["stores_scattered"]
-        cycles = cycles + np.where(raw["tile"] > 0, moved, 0.0) * rates.filling
+        cycles = cycles + np.where(raw["tile"] > 0, raw["accumulator_vectors"], 0.0) * rates.filling
         doublings = np.log2(np.maximum(raw["tile_code"] / rates.code, 1.0))
         return np.asarray(cycles * (1.0 + rates.growth * doublings))
 

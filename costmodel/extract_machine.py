@@ -251,7 +251,7 @@ class View:
     def _stores_per_vector(self) -> Floats:
         """Instructions that store a vector whose lanes lie apart: one by one, or turned into rows."""
         lanes = self.lanes / np.maximum(self.regs, 1.0)
-        row = np.minimum(self.row, lanes)
+        row = self.row / np.ceil(self.row / lanes)  # no longer than a vector, of several all alike
         return np.asarray(lanes / row + np.ceil(np.log2(row)))
 
     def _innermost(self, loops: Bools) -> tuple[Ints, Floats, Floats]:
@@ -344,6 +344,7 @@ class View:
             np.where(self.broadcast, executed, 0.0).sum(axis=0),
             np.where(self.scattered, executed, 0.0).sum(axis=0),
             moves * spread,
+            moves,
             np.where(scattered, registers * spread, 0.0),
             branches,
             chain,

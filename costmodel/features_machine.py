@@ -82,6 +82,7 @@ _INSTRUCTIONS: Final = (
         "/ lane_regs where these lie apart, x (lanes / lane_regs / n + log2 n) if on a CPU an unrolled loop "
         "stores n neighbours; on a CPU x (1 + the part across the end of a cache line)",
     ),
+    ("accumulator_vectors", "instructions", "the same, one for each vector, wherever its lanes lie"),
     (
         "stores_scattered",
         "instructions",

@@ -128,7 +128,8 @@ def moves(state: State, stage_id: int) -> list[Move]:
     List what may be done about the place of a movable stage.
 
     The first two are what TVM calls "inline" and "root"; either may be None, which leaves the stage
-    where it is. Then one for each of `places`, in order. A copy is not inlined: there is a sketch without it.
+    where it is. Then one for each of `places`, in order. A copy is not inlined: where that is any good
+    there is a sketch without it.
     """
     attached = stage_id in state.attach
     hosts = any(place[0] == stage_id for place in state.attach.values())

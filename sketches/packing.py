@@ -7,7 +7,7 @@ price of one copy per reuse.
 
 `FollowLayoutStep` gives the copy one dimension for each loop that indexes the input, so the layout is always
 that of the reader's tiles, whatever lengths are drawn: for "SSRSRS" and A[i, k], inside `k.0`, it is
-`[i.2][k.1][i.3]`. The copy is an ordinary stage: sampling may move it to another loop, or inline it.
+`[i.2][k.1][i.3]`. The copy is an ordinary stage: sampling may move it to another loop.
 If the reader widens what it reads, the copy holds that (see `conversions`).
 
 Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. Not in TVM.
@@ -42,6 +42,7 @@ class AddPackedRead:
     """A tensor that a tiled stage reads again and again -> also a variant that packs the reader's tile.
 
     Every tensor is decided on its own: a matrix product has variants that pack neither operand, one, or both.
+    What vectors of turned tiles would gather is packed in all of them (`sketches.turned_tiles`).
     Left out are tensors that no index of the reader passes over (nothing is reused), those read at computed
     indices, and constants whose layout the task rewrites anyway, unless the copy holds them converted.
 
@@ -77,8 +78,6 @@ class AddPackedRead:
     def _readers(self, context: SketchContext, state: State, stage_id: int) -> list[int]:
         """The tiled stages whose tile of this tensor can be packed, ascending."""
         source = state.stages[stage_id].op
-        if source.num_outputs != 1 or not source.output(0).shape:
-            return []
         readers = sorted(state.stage_id(op) for op in state.access.consumers(source))
         return [
             reader
@@ -107,8 +106,8 @@ class AddPackedRead:
 
 def is_packable(state: State, stage_id: int, reader: int) -> bool:
     """Whether a stage reads a tensor at its axes, and all of it again along another axis."""
-    found = reading_axes(state, stage_id, reader)
-    if isinstance(found, str):
+    source, found = state.stages[stage_id].op, reading_axes(state, stage_id, reader)
+    if source.num_outputs != 1 or isinstance(found, str) or not found:
         return False
     axes = state.stages[reader].compute.axis
     return any(int_value(axis.extent) != 1 and axis.name not in found for axis in axes)

@@ -13,7 +13,7 @@ and what the tile's consumer copies out (an activation, or a cache stage) it tur
     n.0 f.0 y.0 x.0  n.1 f.1 y.1 x.1
 
 An axis can carry the vectors if each input that is read along it lies along it, is free of layout, or can be
-packed (`sketches.packing`).
+packed (`sketches.packing`); then it is packed.
 
 Source: Georganas et al., Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures, 2018,
 for vectors of channels. TVM's vectors are always along the last axis.
@@ -27,7 +27,7 @@ from typing import Final
 
 from ansor.dtypes import dtype_info
 from ansor.schedule.affine import LoopAtom
-from ansor.schedule.layout_reading import trailing_forms
+from ansor.schedule.layout_reading import read_indices, trailing_forms
 from ansor.schedule.state import State
 from ansor.te.expr import Expr, IterVar, free_vars, int_value
 from sketches.packing import is_packable
@@ -42,7 +42,7 @@ MOST_WASTE: Final = 1.5
 
 
 class TurnedTiling:
-    """A reduction to tile with poor vectors along its last axis -> also tiles with vectors along others."""
+    """A reduction to tile with poor vectors along its last axis -> also tiles with vectors along another."""
 
     name = "TurnedTiling"
 
@@ -51,28 +51,33 @@ class TurnedTiling:
             return Verdict.PASS
         if not follow_levels(context) or tile_consumer(state, stage_id) is None:
             return Verdict.PASS
-        return Verdict.APPLY if turned_axes(context, state, stage_id) else Verdict.PASS
+        return Verdict.PASS if turned_axis(context, state, stage_id) is None else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        return [
-            successor
-            for axis in turned_axes(context, state, stage_id)
-            for successor in fused_tiles(context, state, stage_id, lanes=axis.name)
-        ]
+        axis = turned_axis(context, state, stage_id)
+        assert axis is not None
+        return fused_tiles(context, state, stage_id, lanes=axis.name)
 
 
-def turned_axes(context: SketchContext, state: State, stage_id: int) -> tuple[IterVar, ...]:
-    """The axes of a reduction that make better vectors than the last one; none if that one's are good."""
+def turned_axis(context: SketchContext, state: State, stage_id: int) -> IterVar | None:
+    """The axis of a reduction that makes better vectors than the last one; None if that one's are good.
+
+    The fewer inputs are packed for it the better, and then the fewer lanes are idle.
+    """
     stage = state.stages[stage_id]
     *others, last = stage.compute.axis
     lanes = context.hardware.vector_unit_bytes // max(1, dtype_info(stage.op.output(0).dtype).bytes)
     if lanes < 2 or any(int_value(axis.extent) is None for axis in stage.compute.axis):
-        return ()
-    limit = _waste(last, lanes) if _carries(context, state, stage_id, last) else inf
+        return None
+    limit = inf if _copies(context, state, stage_id, last) is None else _waste(last, lanes)
     if limit < POOR:
-        return ()
-    better = (axis for axis in others if _waste(axis, lanes) < min(limit, MOST_WASTE))
-    return tuple(axis for axis in better if _carries(context, state, stage_id, axis))
+        return None
+    found: dict[IterVar, int] = {}
+    for axis in reversed(others):
+        if _waste(axis, lanes) < min(limit, MOST_WASTE):
+            copies = _copies(context, state, stage_id, axis)
+            found |= {} if copies is None else {axis: copies}
+    return min(found, key=lambda axis: (found[axis], _waste(axis, lanes)), default=None)
 
 
 def _waste(axis: IterVar, lanes: int) -> float:
@@ -81,18 +86,27 @@ def _waste(axis: IterVar, lanes: int) -> float:
     return -(-extent // lanes) * lanes / extent
 
 
-def _carries(context: SketchContext, state: State, stage_id: int, axis: IterVar) -> bool:
-    """Whether vectors along an axis are read from consecutive memory, or can be."""
+def _copies(context: SketchContext, state: State, stage_id: int, axis: IterVar) -> int | None:
+    """How many inputs have to be packed for vectors along an axis; None if that is not enough.
+
+    What does not move with the reduction is read once for a tile, however it lies.
+    """
     op = state.stages[stage_id].compute
-    free = context.free_layouts(op)
+    terms, free, copies = set(op.reduce_axis), context.free_layouts(op), 0
     for producer, accesses in state.access.reads(op).items():
         source = state.stage_id(producer)
-        if state.stages[source].handles[0] in free or not any(axis in free_vars(*read) for read in accesses):
+        used = ((read, free_vars(*read)) for read in accesses)
+        moved = [read for read, found in used if axis in found and not terms.isdisjoint(found)]
+        if all(_lies_along(state, stage_id, read, axis) for read in moved):
             continue
-        along = all(_lies_along(state, stage_id, read, axis) for read in accesses)
-        if not along and not (context.params.cpu_packed_read and is_packable(state, source, stage_id)):
-            return False
-    return True
+        if state.stages[source].handles[0] in free:
+            if not _can_be_laid_along(state, source, stage_id, axis):
+                return None
+        elif context.params.cpu_packed_read and is_packable(state, source, stage_id):
+            copies += 1
+        else:
+            return None
+    return copies
 
 
 def _lies_along(state: State, stage_id: int, indices: Sequence[Expr], axis: IterVar) -> bool:
@@ -101,3 +115,12 @@ def _lies_along(state: State, stage_id: int, indices: Sequence[Expr], axis: Iter
     forms = trailing_forms(state.stages[stage_id], stage_id, indices)
     step = forms[-1].terms.get(LoopAtom(stage_id, axis.name)) if forms else None
     return step == 1 and axis not in free_vars(*outer)
+
+
+def _can_be_laid_along(state: State, source: int, stage_id: int, axis: IterVar) -> bool:
+    """Whether an input can have a layout in which the element that an axis reads next is the neighbour."""
+    indices = read_indices(state, source, stage_id)
+    if isinstance(indices, str):
+        return False
+    kept = len(indices) - len(trailing_forms(state.stages[stage_id], stage_id, indices))
+    return axis not in free_vars(*indices[:kept])

@@ -62,7 +62,7 @@ def test_whole_vectors_are_stored(target: str, lanes: int, swapped: bool) -> Non
 
 
 def rows(
-    outer: int, row: int, lanes: int, unrolled: int, dtype: str = "float32"
+    outer: int, row: int, lanes: int, unrolled: int, dtype: str = "float32", streaming: bool = False
 ) -> tuple[Schedule, list[Tensor]]:
     """B[c, p] = A[p, c] * (p + 2) + A[p, c]: channels in lanes, pixels unrolled around them."""
     a = te.placeholder((row, outer), dtype, "A")
@@ -73,6 +73,8 @@ def rows(
     s[b].reorder(channels, pixels, pixel, lane)
     s[b].unroll(pixel)
     s[b].vectorize(lane)
+    if streaming:
+        s[b].streaming_stores()
     return s, [a, b]
 
 
@@ -132,10 +134,24 @@ def test_streamed_channels_pass_the_caches_by() -> None:
     assert "vmovntps" in text
 
 
+@pytest.mark.parametrize(("unrolled", "streams"), [(8, False), (16, True)])
+def test_rows_pass_the_caches_by_as_whole_lines_alone(unrolled: int, streams: bool) -> None:
+    s, tensors = rows(64, 32, 16, unrolled, streaming=True)
+    text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("asm")
+    assert ("vmovntps" in text) is streams
+
+
+def test_a_part_of_long_rows_is_stored_before_the_next_is_computed() -> None:
+    s, tensors = rows(64, 64, 8, 32)
+    text = ansor.build(s, tensors, target=AVX2, name="kernel").get_source("ll")
+    before, _, behind = text.partition("store <8 x float>")
+    assert before.count("fmul") <= 8 < behind.count("fmul")
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_all_laws_hold(streaming: bool) -> None:
     for count in (2, 3, 4):
         s, _ = channels(37, count, streaming=streaming)
         check_all(Case.of(s.state))
-    s, _ = rows(37, 20, 16, 7)
+    s, _ = rows(37, 20, 16, 7, streaming=streaming)
     check_all(Case.of(s.state))

@@ -41,7 +41,7 @@ def test_rows_of_a_cpu_have_no_columns_about_devices() -> None:
     """They are TVM's and the machine's, as if there were no GPUs."""
     assert (*REFERENCE_FEATURES, *MACHINE_FEATURES) == FEATURES
     assert (*FEATURES, *DEVICE_FEATURES) == GPU_FEATURES
-    assert len(feature_names()) == N_FEATURES == 217
+    assert len(feature_names()) == N_FEATURES == 218
     for population in draw(CPU, 12):
         assert extract(CPU, population).values.shape[1] == N_FEATURES
     source = StatementFeatures()

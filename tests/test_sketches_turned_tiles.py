@@ -117,6 +117,33 @@ def test_a_stage_of_its_own_is_turned_by_its_cache() -> None:
     assert all("AddCacheWrite" in sketch.rules for sketch in found)
 
 
+def test_only_the_axis_that_takes_the_fewest_copies_is_tried() -> None:
+    """Rows of the left operand are packed; images of a batch would take both operands."""
+    a, b = te.placeholder((16, 64, 32), name="A"), te.placeholder((16, 32, 7), name="B")
+    r = te.reduce_axis((0, 32), name="r")
+    c = te.compute((16, 64, 7), lambda n, i, j: te.sum(a[n, i, r] * b[n, r, j], axis=r), name="C")
+    found = turned(sketches([a, b, c]))
+    assert {tuple(loops(sketch.state, "C.local")[-1:]) for sketch in found} == {("i_c.3",)}
+    assert all(any(stage.name == "A.local" for stage in sketch.state.stages) for sketch in found)
+
+
+def test_what_could_not_be_packed_is_not_turned() -> None:
+    """An input with no one layout that fits, and one of several results of a stage."""
+    x, w = te.placeholder((17, 7), name="X"), te.placeholder((32, 17), name="W")
+    r = te.reduce_axis((0, 16), name="r")
+    twice = te.compute(
+        (32, 7),
+        lambda j, i: te.sum(w[j, r] * x[r, i] + w[j, r + 1] * x[r + 1, i], axis=r),
+        name="C",
+        attrs={"layout_free_placeholders": [w]},
+    )
+    assert not turned(sketches([x, w, twice], layout=FREE))
+    z = te.placeholder((32, 16), name="Z")
+    _, q = te.compute((32, 16), lambda j, k: (z[j, k], z[j, k] * 2.0), name="PQ")
+    product = te.compute((32, 7), lambda j, i: te.sum(x[r, i] * q[j, r], axis=r), name="D")
+    assert not turned(sketches([x, z, product]))
+
+
 def test_the_reference_has_none() -> None:
     assert not turned(generate_sketches(task(channels_first(7, 16, 16)), ansor.REFERENCE_SPACE))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ansor.ir.simplifier import Simplifier
 
 MOST_APART: Final = 4
-"""Lanes so many elements apart at most are loaded as whole vectors and shuffled, or stored with others."""
+"""Lanes so many elements apart at most are loaded as whole vectors and shuffled; so are stores."""
 
 
 def coefficient(expr: Expr, var: Var) -> int | None:

@@ -12,9 +12,11 @@ loop along memory stores in one lane is a row: shuffles turn the tile, and each 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.index import Affine, add, constant
+from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.ir.nest import For, LoopKind, Stmt, Store
 from ansor.ir.strides import MOST_APART
@@ -67,15 +69,22 @@ class Interleaving:
             return False
         if not all(_distance(offsets[0], each) == part for part, each in enumerate(offsets)):
             return False
-        values = []
-        for each in envs:
-            e.forget()
-            values.append(e.stored(store.value, each))
         if apart == count <= MOST_APART and under.mask is None:
-            e.memory.store_interleaved(store.buffer, base, values, under.lanes)
-        else:
-            e.memory.store_turned(store.buffer, base, apart, values, under)
+            e.memory.store_interleaved(store.buffer, base, self._values(store, envs), under.lanes)
+            return True
+        parts = -(-count // under.lanes)
+        for first, end in pairwise(count * part // parts for part in range(parts + 1)):
+            values = self._values(store, envs[first:end])
+            e.memory.store_turned(store.buffer, add(base, constant(first)), apart, values, under)
         return True
+
+    def _values(self, store: Store, envs: list[Env]) -> list[Value]:
+        """What is stored at several values of the unrolled loop."""
+        values: list[Value] = []
+        for env in envs:
+            self.expressions.forget()
+            values.append(self.expressions.stored(store.value, env))
+        return values
 
     def _count(self, loop: For, body: Stmt) -> int:
         """How many stores are put together, of values that none of them changes; 0 if they are not."""

@@ -21,7 +21,6 @@ others until a fence, which a function that has made some must execute before it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from ansor.alignment import LINE
 from ansor.codegen.llvm import halves
@@ -408,16 +407,12 @@ class Memory:
     ) -> None:
         """Write lane 0 of all values side by side from `base` on, lane 1 `apart` elements behind it.
 
-        Lanes that are no iterations are left out.
+        Of values there are two at least, no more than lanes. Lanes that are no iterations are left out.
         """
         self.pointers[buffer].generation += 1
         whole = [self.vectors.splat(self.to_memory(value, buffer.dtype), under.lanes) for value in values]
-        parts = -(-len(whole) // under.lanes)
-        edges = [len(whole) * part // parts for part in range(parts + 1)]
-        for first, end in pairwise(edges):
-            some = whole[first:end]
-            for lane, row in enumerate(self._turned(some)[: under.active]):
-                self._store_row(buffer, add(base, constant(apart * lane + first)), row, len(some))
+        for lane, row in enumerate(self._turned(whole)[: under.active]):
+            self._store_row(buffer, add(base, constant(apart * lane)), row, len(whole))
 
     def _turned(self, values: list[Value]) -> list[Value]:
         """For each lane of some vectors, no more than lanes, a vector that begins with its elements.
@@ -443,23 +438,24 @@ class Memory:
         ]
 
     def _store_row(self, buffer: Buffer, base: Affine, row: Value, count: int) -> None:
-        """Write the first `count` lanes of a vector side by side."""
+        """Write the first `count` lanes of a vector side by side; not past the caches, unless as a line."""
         if count == row.lanes:
-            self._store(buffer, base, row)
+            self._store(buffer, base, row, whole_lines=True)
         elif self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4:
             bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(row.lanes))
             mask = Value(f"<{bits}>", "i1", row.lanes)
             self._masked_store(buffer, base, row, Under(row.lanes, mask, None, count))
         else:
-            self._store(buffer, base, self._permuted(row, row, list(range(count))))
+            self._store(buffer, base, self._permuted(row, row, list(range(count))), whole_lines=True)
 
-    def _store(self, buffer: Buffer, base: Affine, value: Value) -> None:
+    def _store(self, buffer: Buffer, base: Affine, value: Value, whole_lines: bool = False) -> None:
         pointer = self.pointers[buffer]
         address, align = self._place(buffer, pointer, base)
         hint = ""
         if buffer in self.streamed and value.lanes > 1:
             size = value.lanes * dtype_info(buffer.dtype).bytes
-            hint = STREAMING if min(align, size) >= _STREAMED_BYTES else ""
+            least = LINE if whole_lines else _STREAMED_BYTES
+            hint = STREAMING if min(align, size) >= least else ""
             self.streams = self.streams or bool(hint)
         self.fn.effect(f"store {value.full_type} {value.text}, ptr {address.text}, align {align}{hint}")
         if buffer.scope != "register":  # what was just stored need not be loaded again

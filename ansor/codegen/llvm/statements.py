@@ -4,7 +4,7 @@
 - Unrolled loops are expanded with constants for the variable. Those that would be more than `MAX_EXPANSION`
   instructions (`ansor.ir.code_size`), as only loops can be that a schedule unrolls by name
   (`ansor.ir.passes.unroll`), are loops instead, the outer ones first, unless the constants say which register
-  is meant. Stores that fill each other's gaps are put together (`ansor.codegen.llvm.interleave`).
+  is meant. Stores that fill each other's gaps, or rows, are put together (`ansor.codegen.llvm.interleave`).
   Steps of a reduction whose accumulators take more than half of the registers load what they read each for
   itself (`Memory.load_anew`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, or of
