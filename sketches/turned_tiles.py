@@ -8,7 +8,8 @@ innermost tile has its loops in another order,
 
     n.0 f.0 y.0 x.0  ..  n.3 y.3 x.3 f.3
 
-and what the tile's consumer copies out (an activation, or a cache stage) it turns, within the first cache:
+The sums are turned in registers as they are stored to the tile's scratch (`ansor.codegen.llvm.interleave`),
+so that its consumer, an activation or the cached stage, copies rows out as ever:
 
     n.0 f.0 y.0 x.0  n.1 f.1 y.1 x.1
 
