@@ -79,8 +79,9 @@ _INSTRUCTIONS: Final = (
         "accumulator_moves",
         "instructions",
         "visits x tile_registers, or groups x lane_regs without a tile; x 2 where it is loaded, too; x lanes "
-        "/ lane_regs where these lie apart, x (lanes / lane_regs / n + log2 n) if on a CPU an unrolled loop "
-        "stores n neighbours; on a CPU x (1 + the part across the end of a cache line)",
+        "/ lane_regs where these lie apart, x (lanes / lane_regs / n + ceil(log2 n)) if on a CPU an unrolled "
+        "loop stores parts of n neighbours, no more than lanes; on a CPU x (1 + the part across the end of a "
+        "cache line)",
     ),
     ("accumulator_vectors", "instructions", "the same, one for each vector, wherever its lanes lie"),
     (

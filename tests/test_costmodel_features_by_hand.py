@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, log2
 
 import pytest
 
@@ -447,6 +448,52 @@ def channels_apart() -> Program:
     return Program([x, y], schedule, expected)
 
 
+def turned(row: int) -> float:
+    """Instructions that store a vector of whose lanes rows of so many neighbours are stored."""
+    part = row / ceil(row / LANES)
+    return LANES / part + ceil(log2(part))
+
+
+def turned_rows(row: int) -> Program:
+    """Lanes are channels, and lie apart; an unrolled loop around them stores the pixels of each."""
+    channels, pixels = 4 * LANES, 2 * row
+    x = te.placeholder((pixels, channels), name="X")
+    y = te.compute((channels, pixels), lambda c, p: x[p, c], name="Y")
+
+    def schedule(state: State) -> State:
+        state = state.split(1, 0, [LANES]).split(1, 2, [row]).annotate(1, 3, Annotation.UNROLL)
+        return state.annotate(1, 1, Annotation.VECTORIZE).reorder(1, [0, 2, 3, 1])
+
+    vectors = channels * pixels // LANES
+    expected = {
+        "accumulator_moves": vectors * turned(row),
+        "accumulator_vectors": vectors,
+        "stores_scattered": vectors * turned(row),
+    }
+    return Program([x, y], schedule, expected)
+
+
+def turned_product(row: int) -> Program:
+    """The same for a tile in registers, which is stored once."""
+    channels, pixels, k = 2 * LANES, 2 * row, 12
+    a, b = te.placeholder((pixels, k), name="A"), te.placeholder((k, channels), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((channels, pixels), lambda j, i: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+
+    def schedule(state: State) -> State:
+        state = state.split(2, 0, [LANES]).split(2, 2, [row]).reorder(2, [0, 2, 4, 3, 1])
+        return state.annotate(2, 4, Annotation.VECTORIZE)
+
+    tiles = 2 * 2
+    expected = {
+        "tile_registers": row,
+        "accumulator_moves": tiles * row * turned(row),
+        "accumulator_vectors": tiles * row,
+        "stores_scattered": tiles * row * turned(row),
+    }
+    return Program([a, b, c], schedule, expected)
+
+
 def small_images() -> Program:
     """Two rows of two bytes each: vectors of sixteen run across four of them."""
     n, lanes = 64, 4 * LANES
@@ -676,6 +723,10 @@ def channel() -> Program:
 
 
 PROGRAMS = {
+    "turned rows": turned_rows(7),
+    "turned rows, of two vectors": turned_rows(2 * LANES),
+    "turned rows, in two parts": turned_rows(LANES + 4),
+    "turned product": turned_product(6),
     "a tiled product": tiled_product(),
     "a product by rows": product_by_rows(),
     "rows side by side": rows_side_by_side(),
