@@ -129,15 +129,20 @@ class MultiLevelTilingWithFusion:
     name = "MultiLevelTilingWithFusion"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not can_tile(context, state, stage_id) or not follow_levels(context):
-            return Verdict.PASS
-        if tile_consumer(state, stage_id) is None:
+        if not can_fuse_tiles(context, state, stage_id):
             return Verdict.PASS
         only = context.is_gpu or is_cache_write(state, stage_id)
         return Verdict.APPLY_AND_SKIP_REST if only else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         return fused_tiles(context, state, stage_id)
+
+
+def can_fuse_tiles(context: SketchContext, state: State, stage_id: int) -> bool:
+    """Whether a stage can be tiled inside the tiles of an elementwise consumer."""
+    if not can_tile(context, state, stage_id) or not follow_levels(context):
+        return False
+    return tile_consumer(state, stage_id) is not None
 
 
 def fused_tiles(

@@ -34,7 +34,7 @@ from ansor.te.expr import Expr, IterVar, free_vars, int_value
 from sketches.packing import is_packable
 from sketches.relations import has_reduce_iterator
 from sketches.rule import SketchContext, Successor, Verdict
-from sketches.tiling import can_tile, follow_levels, fused_tiles, tile_consumer
+from sketches.tiling import can_fuse_tiles, fused_tiles
 
 POOR: Final = 1.1
 """So many lanes of the vectors along the last axis for each of its elements are too many."""
@@ -48,9 +48,7 @@ class TurnedTiling:
     name = "TurnedTiling"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        if not can_tile(context, state, stage_id) or not has_reduce_iterator(state, stage_id):
-            return Verdict.PASS
-        if not follow_levels(context) or tile_consumer(state, stage_id) is None:
+        if not can_fuse_tiles(context, state, stage_id) or not has_reduce_iterator(state, stage_id):
             return Verdict.PASS
         return Verdict.PASS if turned_axis(context, state, stage_id) is None else Verdict.APPLY
 

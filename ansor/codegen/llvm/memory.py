@@ -442,8 +442,7 @@ class Memory:
         if count == row.lanes:
             self._store(buffer, base, row, whole_lines=True)
         elif self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4:
-            bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(row.lanes))
-            mask = Value(f"<{bits}>", "i1", row.lanes)
+            mask = self.vectors.first_lanes(count, row.lanes)
             self._masked_store(buffer, base, row, Under(row.lanes, mask, None, count))
         else:
             self._store(buffer, base, self._permuted(row, row, list(range(count))), whole_lines=True)

@@ -261,10 +261,7 @@ class Function:
         if lanes == 1:
             self.statement(loop.body, env.bind(loop.var, first))
             return
-        mask = None
-        if active is not None:
-            bits = ", ".join(f"i1 {'true' if lane < active else 'false'}" for lane in range(lanes))
-            mask = Value(f"<{bits}>", "i1", lanes)
+        mask = None if active is None else self.vectors.first_lanes(active, lanes)
         var = self.index.lanes_from(first, lanes)
         under = Under(lanes, mask, env.under.guard, active)
         self.statement(loop.body, Env({**env.vars, loop.var: var}, under))

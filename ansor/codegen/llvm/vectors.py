@@ -188,6 +188,12 @@ class Vectors:
             a = self.intrinsic(name, self._lanes_of(a, 0, half), self._lanes_of(a, half, half))
         return a
 
+    @staticmethod
+    def first_lanes(count: int, lanes: int) -> Value:
+        """The mask of the first `count` of some lanes."""
+        bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes))
+        return Value(f"<{bits}>", "i1", lanes)
+
     def element(self, a: Value, lane: int) -> Value:
         """One lane of a vector; of a scalar, the scalar."""
         if a.lanes == 1:
