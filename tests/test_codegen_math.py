@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from ansor.codegen.compile import assembly
-from ansor.codegen.llvm import abreast, emit_llvm
+from ansor.codegen.llvm import abreast, emit_llvm, pieces
 from ansor.codegen.llvm.mathlib import MAX_ULP
+from ansor.codegen.llvm.pieces import Pieces
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
@@ -23,7 +24,7 @@ LIMITS = {**{name: limit for name, limit in MAX_ULP.items() if name != "pow"}, "
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-45, -1e-40, 1e-38]
 SPECIAL += [88.7, 88.8, 89.5, -87.0, -103.9, -104.5, 3.4e38, -3.4e38, 0.6499, 0.6501, 0.9296, 0.93, 4.1, 9.1]
 WORST = [-4.157294, 0.6524191, 0.65509903, 0.9363451, 1.0790035, -5.197236, 5.1997986]
-WORST += [1.4120755, 0.705924, 1.0061859, -3.4357357]
+WORST += [1.4120755, 0.705924, 1.0061859, -3.4357357, 3.516695, -4.5298743]
 """Where the functions err most, found by trying every float32 there."""
 CPUS = ["host", "haswell", "x86-64"]
 """With all that there is, with fused multiply-adds but no more, and with neither."""
@@ -99,12 +100,29 @@ def test_roots_are_looked_up_by_machines_that_bound_magnitudes(cpu: str, has: bo
     if host.arch != "x86_64":
         pytest.skip("another architecture")
     source, out, i = Buffer("x", "float32", (16,)), Buffer("out", "float32", (16,)), Var("i")
-    for name in ("exp", "sigmoid", "tanh", "erf"):
+    for name, bounds in (("exp", True), ("sigmoid", True), ("tanh", False), ("erf", False)):
         store = Store(out, (i,), call(name, Load(source, (i,), "float32")))
         nest = LoopNest("kernel", (source, out), (), For(i, 16, LoopKind.VECTORIZED, store), (1,))
         machine = Machine.of(host.triple, cpu)
         text = assembly(emit_llvm(nest, machine), machine)
-        assert ("vrangeps" in text) == ("vpermps" in text) == has
+        assert ("vpermps" in text) == has
+        assert ("vrangeps" in text) == (has and bounds)
+        assert "vdivps" not in text or name == "sigmoid" or not has
+
+
+@pytest.mark.parametrize("name", ["erf", "tanh"])
+def test_pieces_fit_together(name: str) -> None:
+    """Where one piece ends and the next begins, where the first has its anchor, and where the result is 1."""
+    fitted: Pieces = getattr(pieces, name)()
+    bounds = [(k + 0.5) * fitted.width for k in range(15)]
+    some = np.array([0.0, *bounds, *fitted.anchors, fitted.end], np.float32)
+    around = np.concatenate([some, *(some + i * np.spacing(some) for i in range(-40, 40))])
+    x = np.concatenate([around, -around, np.full(2, 1e30), np.zeros(14)]).astype(np.float32)
+    x = np.ascontiguousarray(x[: x.size // 16 * 16])
+    for cpu in CPUS:
+        found = apply(name, [x], "float32", 16, cpu)
+        assert np.abs(found).max() == 1
+        assert ulps(found, reference(name, x)).max() <= MAX_ULP[name]
 
 
 def test_exp_of_more_lanes_than_a_register_holds() -> None:

@@ -3,7 +3,8 @@
 float32 functions reduce their argument, evaluate a polynomial of our own fit (minimax by iteratively
 reweighted least squares on Chebyshev points, weighted to relative error) and reconstruct. They handle
 infinities, NaN, signed zeros, denormals and overflow. `MAX_ULP` holds the largest errors found against a
-float64 reference, on dense samples of all float32 values and on every one where a function errs most.
+float64 reference, on dense samples of all float32 values and on every one where a function errs most. With
+the lookups of AVX-512 `erf` and `tanh` are those of `ansor.codegen.llvm.pieces`.
 
 float16 and bfloat16 are computed in float32 and rounded; float64 is in `ansor.codegen.llvm.math64`.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ansor.codegen.llvm import halves, math64
+from ansor.codegen.llvm import halves, math64, pieces
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
@@ -229,17 +230,9 @@ def _exp_of_usual(v: Vectors, x: Value) -> Value:
 
 
 def _exp_moderate(v: Vectors, x: Value) -> Value:
-    """Exp for |x| < 80, or of any x where the machine `has_range`."""
-    if v.machine.has_range:
-        return _exp_by_table(v, x)
+    """Exp for |x| < 80."""
     mantissa, bits = _exp_parts(v, x, 127)
     return v.binary("fmul", mantissa, _power_of_two(v, bits))
-
-
-def _magnitude(v: Vectors, x: Value, most: float) -> Value:
-    """|x|, of no more than `most` where `_exp_moderate` needs it; from there on results do not change."""
-    magnitude = v.intrinsic("fabs", x)
-    return magnitude if v.machine.has_range else _clamp(v, magnitude, None, most)
 
 
 def _log(v: Vectors, x: Value) -> Value:
@@ -268,7 +261,9 @@ def _log(v: Vectors, x: Value) -> Value:
 
 def _tanh(v: Vectors, x: Value) -> Value:
     """tanh: an odd polynomial below 0.65, else 1 - 2 / (exp(2|x|) + 1)."""
-    magnitude = _magnitude(v, x, 10.0)
+    if v.machine.has_range:  # it looks up as well
+        return pieces.tanh().call(v, x)
+    magnitude = _clamp(v, v.intrinsic("fabs", x), None, 10.0)
     one = _constant(v, 1.0)
     grown = v.binary("fadd", _exp_moderate(v, v.binary("fadd", magnitude, magnitude)), one)
     large = v.binary("fsub", one, v.binary("fdiv", _constant(v, 2.0), grown))
@@ -286,7 +281,9 @@ def _sigmoid(v: Vectors, x: Value) -> Value:
 
 def _erf(v: Vectors, x: Value) -> Value:
     """erf: an odd polynomial below 0.9296875, else 1 - exp(polynomial), which is 1 from 4 on."""
-    magnitude = _magnitude(v, x, 4.0)
+    if v.machine.has_range:
+        return pieces.erf().call(v, x)
+    magnitude = _clamp(v, v.intrinsic("fabs", x), None, 4.0)
     exponent = v.binary("fmul", magnitude, _polynomial(v, magnitude, _ERF_LARGE))
     large = v.binary("fsub", _constant(v, 1.0), _exp_moderate(v, exponent))
     square = v.binary("fmul", x, x)
