@@ -11,7 +11,7 @@ from ansor.ir.passes.short_rows import longest_joined
 from costmodel.extract_body import COUNTS
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
-from costmodel.extract_steps import steps_along
+from costmodel.extract_steps import steps_along_two
 
 _CHOICES = COUNTS.index("select_op")
 
@@ -68,12 +68,7 @@ def _end_to_end(columns: Columns, at: Ints, inner: Ints, outer: Ints, length: Fl
     And read so whatever is not the same for all of them. Of columns `at`.
     """
     found = np.ones(len(at), np.bool_)
-    for group in columns.groups:
-        mine = np.flatnonzero((at >= group.columns.start) & (at < group.columns.stop))
-        if not len(mine):
-            continue
-        here = at[mine] - group.columns.start
-        short, long = steps_along(group, inner[mine], here), steps_along(group, outer[mine], here)
+    for mine, short, long in steps_along_two(columns, at, inner, outer):
         along = short.last & (short.distance == 1) & (long.distance == length[mine])
         along &= ~short.bent & ~long.bent
         same = ~short.moves & ~long.moves

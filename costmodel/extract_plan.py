@@ -92,17 +92,18 @@ def plan(columns: Columns, limits: RegisterLimits) -> Plan:
     unrolled = Unroller(columns, limits, own, lane, ragged, loops).run()
     unrolled |= tile & (columns.extent > lane)
     last = _last(own & columns.reduces, loops)
-    width, vectors = lane_reductions(columns, limits, accumulators, tile, steps, last)
+    along, vectors, length = lane_reductions(columns, limits, accumulators, tile, steps, last)
+    width = along.prod(axis=0)
     if (width > 1).any():
         elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
         accumulators = np.where(width > 1, elements, accumulators)
         lane = np.where(tile & (width > 1), 1.0, lane)
         unrolled |= tile & (columns.extent > lane)
-        in_lanes = (loops == last) & (width > 1)
-        lane = np.where(in_lanes, width, lane)
+        in_lanes = along != 1
+        lane = np.where(in_lanes, along, lane)
         accumulators = accumulators * vectors
         starts = starts & (width == 1)
-        unrolled |= in_lanes & (columns.extent < 2 * width * vectors)
+        unrolled |= in_lanes & (length < 2 * width * vectors)
     spread_to_attached(columns, unrolled, loops)
     chunks = _chunks(columns, own, lane, ragged)
     return Plan(lane, chunks, unrolled, inner, ragged, tile, steps, accumulators, vectors, starts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.extract_columns import Bools, Group, Ints
+from costmodel.extract_columns import Bools, Columns, Group, Ints
 from costmodel.extract_indices import Floats
 
 
@@ -41,6 +42,17 @@ def steps_along(group: Group, loop: Ints, columns: Ints) -> Steps:
         bent = bent | bending(group.correction)[loop, :, :, columns].transpose(1, 2, 0)
     distance = (coefficients * strides_of(group.shape[:, :, columns])[:, : within.shape[1]]).sum(axis=1)
     return Steps(distance, (within | bent).any(axis=1), bent.any(axis=1), within[:, -1:].any(axis=1))
+
+
+def steps_along_two(
+    columns: Columns, at: Ints, inner: Ints, outer: Ints
+) -> Iterator[tuple[Ints, Steps, Steps]]:
+    """What two loops of each column of `at` do to its accesses: positions in `at`, and both, by group."""
+    for group in columns.groups:
+        mine = np.flatnonzero((at >= group.columns.start) & (at < group.columns.stop))
+        if len(mine):
+            here = at[mine] - group.columns.start
+            yield mine, steps_along(group, inner[mine], here), steps_along(group, outer[mine], here)
 
 
 def strides_of(shape: Floats) -> Floats:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Alloc, For, LoopKind, LoopNest, Store, sub_statements, walk_statements
@@ -145,9 +146,9 @@ def check(task: Task, population: Population, limits: RegisterLimits | None = No
     strips = strips_of(columns.extent, made.lane)
     strips -= made.ragged & (made.lane > 1) & (strips > 1)  # The last one is apart.
     lanes = np.rint(made.lane.prod(axis=0))
-    along = columns.reduces & (made.lane > 1)
+    along = columns.reduces & (made.lane != 1)
     unrolled = np.where(made.unrolled & ~along, strips, 1.0).prod(axis=0)
-    repeats = (along & ~made.unrolled).any(axis=0)
+    repeats = (along & ~made.unrolled & (strips > 1)).any(axis=0)
     chunks = made.chunks.prod(axis=0)
     parallel = np.where(columns.parallel, columns.extent, 1.0).prod(axis=0)
     promoted, compared = 0, 0
@@ -232,6 +233,34 @@ def test_the_plan_of_short_rows_is_what_lowering_makes(channels: int, dtype: str
     for population in sample(task, 12, 5):
         check(task, population, RegisterLimits(512, 32))
         check(task, odd_lengths(population, 6))
+
+
+def images(*shape: int, reach: int = 0) -> list[Tensor]:
+    """The sum of each image, read `reach` elements on."""
+    *outer, last = shape
+    x = te.placeholder((24, *outer, last + reach), name="X")
+    axes = [te.reduce_axis((0, n), f"r{number}") for number, n in enumerate(shape)]
+    return [
+        x,
+        te.compute((24,), lambda i: te.sum(x[(i, *axes[:-1], axes[-1] + reach)], axis=axes), name="Sum"),
+    ]
+
+
+@pytest.mark.parametrize("limits", [(512, 32), (256, 16)])
+@pytest.mark.parametrize(
+    "tensors",
+    [images(7, 7), images(3, 20, 20), images(2, 3, 6), images(6, 64), images(7, 7, reach=1)],
+    ids=lambda tensors: str(tensors[0].shape),
+)
+def test_the_plan_of_rows_end_to_end_is_what_lowering_makes(
+    tensors: list[Tensor], limits: tuple[int, int]
+) -> None:
+    task = task_of(tensors)
+    made = ProgramSpace.of(task, {"cpu_keep_row_sums": 0}).sample(12, np.random.default_rng(8))
+    populations = made.populations
+    assert sum(check(task, population, RegisterLimits(*limits)) for population in populations)
+    for population in populations:
+        check(task, odd_lengths(population, 9), RegisterLimits(*limits))
 
 
 @pytest.mark.parametrize(("length", "limits"), [(9, (512, 32)), (60, (256, 16)), (100, (512, 32))])

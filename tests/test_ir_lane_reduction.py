@@ -108,10 +108,70 @@ def test_a_split_that_does_not_divide_stays_scalar():
 
 
 def test_reductions_around_reductions_share_the_lanes():
-    x = te.placeholder((4, 6, 40), name="X")
+    x = te.placeholder((4, 6, 50), name="X")  # what is read of a row ends before the next one begins
     a, b = te.reduce_axis((0, 6), "a"), te.reduce_axis((0, 40), "b")
     r = te.compute((4,), lambda i: te.max(x[i, a, b], axis=[a, b]), name="R")
     assert in_lanes(check(te.create_schedule(r), [x, r])) == [(2, 16)]
+
+
+def sum_of_images(shape, tile=1, reach=0, scale=False):
+    """The sums of images of a shape, read `reach` elements on, in tiles of so many."""
+    *outer, last = shape
+    x = te.placeholder((4, *outer, last + reach), name="X")
+    axes = [te.reduce_axis((0, n), f"r{number}") for number, n in enumerate(shape)]
+    w = te.placeholder(shape, name="W")
+
+    def term(i):
+        read = x[(i, *axes[:-1], axes[-1] + reach)]
+        return read * w[tuple(axes)] if scale else read
+
+    r = te.compute((4,), lambda i: te.sum(term(i), axis=axes), name="R")
+    s = te.create_schedule(r)
+    i, inner = s[r].split(r.op.axis[0], factor=tile)
+    s[r].reorder(i, *r.op.reduce_axis, inner)
+    return s, [x, w, r] if scale else [x, r]
+
+
+def loops(nest):
+    return {s.var.name for s in walk_statements(nest.body) if isinstance(s, For)}
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("tile", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "vectors"), [((7, 7), 2), ((3, 2, 9), 2), ((6, 40), 4), ((2, 3, 5, 100), 4), ((5, 1, 7), 2)]
+)
+def test_loops_that_lie_end_to_end_become_one(shape, vectors, tile, scale):
+    nest = check(*sum_of_images(shape, tile, scale=scale))
+    assert [found[-2:] for found in in_lanes(nest)] == [(vectors, 16)]
+    assert not loops(nest) & {f"r{number}" for number in range(len(shape))}
+
+
+@pytest.mark.parametrize("shape", [(7, 64), (3, 5, 128)])
+def test_a_loop_that_fills_its_vectors_stays_alone(shape):
+    nest = check(*sum_of_images(shape))
+    assert in_lanes(nest) == [(4, 16)]
+    assert {f"r{number}" for number in range(len(shape) - 1)} <= loops(nest)
+
+
+def test_the_first_loops_that_fill_vectors_together_become_one():
+    nest = check(*sum_of_images((3, 8, 8)))
+    assert in_lanes(nest) == [(4, 16)]
+    assert "r0" in loops(nest)
+
+
+def test_rows_with_something_between_them_stay_rows():
+    assert in_lanes(check(*sum_of_images((7, 7), reach=1))) == []
+    assert in_lanes(check(*sum_of_images((6, 40), reach=2, scale=True))) == [(2, 16)]
+
+
+def test_a_guarded_loop_is_not_joined():
+    x = te.placeholder((4, 10, 7), name="X")
+    a, b = te.reduce_axis((0, 10), "a"), te.reduce_axis((0, 7), "b")
+    r = te.compute((4,), lambda i: te.sum(x[i, a, b], axis=[a, b]), name="R")
+    s = te.create_schedule(r)
+    s[r].split(r.op.reduce_axis[0], factor=4)
+    assert in_lanes(check(s, [x, r])) == []
 
 
 def test_strides_other_than_one_stay_scalar():

@@ -16,7 +16,9 @@ independent vectors, which are combined pairwise at the end:
 
 A remainder of the loop goes into the first vectors. Only sums, products, minima and maxima of what lies
 next to each other along the innermost reduction loop are treated so; beside that something may lie up to four
-elements apart, as the weights of three channels do.
+elements apart, as the weights of three channels do. Reduction loops around it whose elements lie end to end
+become one loop with it, unless it makes whole vectors by itself: 7 rows of 7 pixels are one of 49, of which
+2048 sums take 3.7 us instead of 13 on two cores of an Emerald Rapids.
 
 This is done where it takes fewer instructions (`pays`). Against vectors across elements it does where these
 are much shorter than the machine's, as the three colours of a pixel are: then a vector loop over elements
@@ -28,6 +30,7 @@ Source: reassociation as compilers do it for reductions under relaxed floating-p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -48,6 +51,7 @@ from ansor.te.expr import (
     Expr,
     Load,
     Var,
+    const,
     distinct_nodes,
     free_vars,
     int_value,
@@ -61,6 +65,7 @@ MOST_VECTORS: Final = 4
 """Independent accumulators of one element: an addition takes about four cycles."""
 
 _Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
+_Length = int | NDArray[np.floating[Any]]
 
 _Maker = Callable[[tuple[Expr, ...], Expr, Expr], Stmt]
 """Makes the statement for an element of the tile, one of its vectors and a lane."""
@@ -83,17 +88,17 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         The reduction, which adds to what the elements held before; None where this is not possible or
         does not pay.
     """
-    along = tile.reduce[-1]
-    source = _source(tile)
-    extent, info = int_value(along.extent), dtype_info(tile.update.buffer.dtype)
+    source, info = _source(tile), dtype_info(tile.update.buffer.dtype)
     lanes = limits.vector_bits // info.bits
-    if source is None or extent is None or extent < lanes or lanes < 2:
+    if source is None or lanes < 2 or info.bits < 8 or (info.kind == "float" and info.bits < 32):
         return None
-    if info.bits < 8 or (info.kind == "float" and info.bits < 32):
-        return None
-    if any(along.var in free_vars(guard) for guard in tile.guards):
+    if any(tile.reduce[-1].var in free_vars(guard) for guard in tile.guards):
         return None
     strided = _strided_loads(tile, source)
+    tile, source = _joined(tile, source, lanes)
+    extent = int_value(tile.reduce[-1].extent)
+    if extent is None or extent < lanes:
+        return None
     elements = prod(tile.extents)
     terms = prod(size for loop in tile.reduce if (size := int_value(loop.extent)) is not None)
     if strided is None or not pays(terms, elements, tile.accumulators(limits), lanes, strided):
@@ -163,6 +168,52 @@ def _strided_loads(tile: RegisterTile, source: Expr) -> int | None:
             places = (n for loop, n in zip(tile.tile, tile.extents, strict=True) if loop.var in used)
             total += prod(places) * strided_load(step)
     return total if side_by_side else None
+
+
+def _joined(tile: RegisterTile, source: Expr, lanes: int) -> tuple[RegisterTile, Expr]:
+    """Tile and term with one loop in place of the innermost reduction loops that lie end to end."""
+    joined = [tile.reduce[-1]]
+    length = int_value(joined[0].extent)
+    guarding = free_vars(*tile.guards)
+    for loop in reversed(tile.reduce[:-1]):
+        extent = int_value(loop.extent)
+        if extent is None or length is None or makes_whole_vectors(length, lanes) or loop.var in guarding:
+            break
+        if not _continues(source, loop.var, tile.reduce[-1].var, length):
+            break
+        joined.insert(0, loop)
+        length *= extent
+    if len(joined) == 1 or length is None:
+        return tile, source
+    var = Var(".".join(loop.var.name for loop in joined), joined[0].var.dtype)
+    place: dict[Var, Expr] = {}
+    inside = length
+    for loop in joined:
+        within = var if inside == length else Binary(BinaryOp.FLOORMOD, var, const(inside), INDEX_DTYPE)
+        inside //= int_value(loop.extent) or 1
+        place[loop.var] = (
+            within if inside == 1 else Binary(BinaryOp.FLOORDIV, within, const(inside), INDEX_DTYPE)
+        )
+    unrolled = all(loop.kind is LoopKind.UNROLLED for loop in joined)
+    one = For(var, length, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL, tile.reduce[-1].body)
+    update = replace(tile.update, value=replace_in(tile.update.value, place, {}))
+    found = replace(tile, reduce=(*tile.reduce[: -len(joined)], one), update=update)
+    return found, replace_in(source, place, {})
+
+
+def makes_whole_vectors(length: _Length, lanes: _Length) -> NDArray[np.bool_]:
+    """Whether a reduction loop fills all its vectors by itself; per column, where columns are given."""
+    return np.equal(np.remainder(length, np.multiply(lanes, MOST_VECTORS)), 0)
+
+
+def _continues(source: Expr, outer: Var, inner: Var, length: int) -> bool:
+    """Whether all that is read lies `length` iterations of `inner` further on in the next one of `outer`."""
+    for load in distinct_nodes(source):
+        if isinstance(load, Load):
+            far, near = (step_of(load.buffer, load.indices, var) for var in (outer, inner))
+            if far is None or near is None or far != length * near:
+                return False
+    return True
 
 
 class _LaneReduction:
