@@ -44,6 +44,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
     "conv2d-f16": ("conversions where values are used",),
     "tanh_matmul-512": ("all cheap reads inlined",),
+    "mlp-64": ("all cheap reads inlined",),
     "transpose-1024": ("branches and calls kept",),
     "conv2d-nchw-28": ("vectors along last axes",),
     "filters-3": ("no tiled stencils", "all cheap reads inlined"),

@@ -47,6 +47,21 @@ def _tanh_matmul(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
     return np.asarray(np.tanh(a) @ b)
 
 
+def mlp(n: int, m: int, k: int) -> list[te.Tensor]:
+    """Two products with a ReLU between them: Out[n, m] = max(X[n, m] V[m, k], 0) W[k, m]."""
+    x, v, w = (te.placeholder(s, name=c) for s, c in (((n, m), "X"), ((m, k), "V"), ((k, m), "W")))
+    r, q = te.reduce_axis((0, m), "r"), te.reduce_axis((0, k), "q")
+    hidden = te.compute((n, k), lambda i, j: te.sum(x[i, r] * v[r, j], axis=r), name="Hidden")
+    relu = te.compute((n, k), lambda i, j: te.max(hidden[i, j], 0.0), name="ReLU")
+    out = te.compute((n, m), lambda i, j: te.sum(relu[i, q] * w[q, j], axis=q), name="Out")
+    return [x, v, w, out]
+
+
+def _mlp(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
+    x, v, w = arrays
+    return np.asarray(np.maximum(x @ v, 0) @ w)
+
+
 def two_filters(n: int, m: int, taps: int) -> list[te.Tensor]:
     """Means over squares of an image, along its rows and then its columns, without margins."""
     image = te.placeholder((n + taps - 1, m + taps - 1), name="Image")
@@ -81,12 +96,14 @@ def _biased_transpose(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array
 
 
 ansor.register_workload("biased_transpose", biased_transpose)
+ansor.register_workload("mlp", mlp)
 ansor.register_workload("tanh_matmul", tanh_matmul)
 ansor.register_workload("two_filters", two_filters)
 OWN: Final = {
     "biased_transpose": workloads.Workload(
         "biased_transpose", biased_transpose, _biased_transpose, (), (), ("float32",)
     ),
+    "mlp": workloads.Workload("mlp", mlp, _mlp, (), (), ("float32",)),
     "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",)),
     "two_filters": workloads.Workload("two_filters", two_filters, _two_filters, (), (), ("float32",)),
 }
@@ -171,6 +188,7 @@ CASES: Final[Mapping[str, Case]] = {
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
     "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
     "conv2d-f16": Case("conv2d", (1, 28, 28, 128, 128, 3, 1, 1, 1, 1, "float16", "float32")),
+    "mlp-64": Case("mlp", (64, 256, 1024)),
     "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
     "filters-3": Case("two_filters", (2048, 2048, 3)),
     "filters-7": Case("two_filters", (2048, 2048, 7)),

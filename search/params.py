@@ -61,8 +61,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_row_tiling`: 1 for tiles of short rows that several stages pass over, as in a softmax (`RowTiling`).
 - `cpu_row_pipelining`: 1 for passes over rows that overlap, each of them over another row (`RowPipelining`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
-- `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, and what stencils read at several
-  places (`KeepCostlyProducer`).
+- `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, what stencils read at several
+  places, and what is made of a product for another one (`KeepCostlyProducer`).
 - `cpu_keep_row_sums`: 1 for no parts of sums of short rows that are enough for all cores (`KeepRowSums`).
 - `cpu_inline_padding`: 1 for computing padding where a reduction uses it a few times, or where it then is not
   multiplied at all (`InlinePadding`).

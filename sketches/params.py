@@ -132,8 +132,8 @@ class SketchParams:
     cpu_rfactor_lanes
         1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
     cpu_keep_costly
-        1 adds `KeepCostlyProducer`: dear stages that a reduction uses often, and what stencils read at
-        several places, are stored, not inlined.
+        1 adds `KeepCostlyProducer`: dear stages that a reduction uses often, what stencils read at several
+        places, and what is made of a product for another one are stored, not inlined.
     cpu_keep_row_sums
         1 adds `KeepRowSums`: of reductions of short rows, enough for all cores, no part is factored out.
     cpu_inline_padding

@@ -121,6 +121,21 @@ def product(n: int, m: int, k: int) -> tuple[list[Tensor], Tensor]:
     return [a, b], te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
 
 
+def two_products(m: int = 16, *, spread: bool = False, shared: bool = False) -> list[Tensor]:
+    """A product with a bias and a ReLU, which are the left operand of a second product with `m` columns.
+
+    The bias may have a stage of its own, `Sum`; the first product may be read elsewhere, too.
+    """
+    inputs, first = product(16, 16, 8)
+    bias, b = te.placeholder((16,), name="Bias"), te.placeholder((16, m), name="Right")
+    total = te.compute((16, 16), lambda i, j: first[i, j] + bias[j], name="Sum") if spread else first
+    r = te.reduce_axis((0, 16), name="r")
+    act = te.compute((16, 16), lambda i, j: te.max(total[i, j] + 0.5, 0.0), name="Act")
+    out = te.compute((16, m), lambda i, j: te.sum(act[i, r] * b[r, j], axis=r), name="Out")
+    also = [te.compute((16, 16), lambda i, j: first[i, j] * 2.0, name="Also")] if shared else []
+    return [*inputs, *([bias] if spread else []), b, out, *also]
+
+
 def swish(n: int, m: int, k: int) -> list[Tensor]:
     """A product, and its sigmoid in a stage of its own."""
     inputs, c = product(n, m, k)
@@ -162,6 +177,7 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "transposes": SMALL["transposes"],
     "transposed operand": lambda: matmul_with_turned(20, 10, 6),
     "activation": lambda: activated_matmul(5, 8, 6),
+    "two products": lambda: two_products(9, spread=True),
     "swish": lambda: swish(6, 9, 5),
     "turned product": lambda: turned_product(9, 20, 4),
     "biased transpose": lambda: biased_transpose(11, 12),
@@ -346,6 +362,19 @@ def test_what_is_dear_and_used_often_is_stored() -> None:
     a, b, c = matmul(16, 64, 16)
     doubled = te.compute((16, 64), lambda i, j: c[i, j] / 3.0, name="Third")
     assert inlined([a, b, te.compute((16, 64), lambda i, j: doubled[i, j] + 1.0)], "Third") == {True}
+
+
+def test_what_is_made_of_a_product_for_another_is_stored_in_its_place() -> None:
+    """Not where the product is read elsewhere, or the second product has few columns."""
+    assert inlined(two_products(), "Act") == {False}
+    assert inlined(two_products(spread=True), "Act") == {False}
+    assert inlined(two_products(spread=True), "Sum") == {True}
+    assert inlined(two_products(2), "Act") == {True}
+    assert inlined(two_products(shared=True), "Act") == {True}
+    task = task_of(two_products())
+    assert any("MultiLevelTilingWithFusion(C)" in s.explain() for s in generate_sketches(task, ALL))
+    reference = generate_sketches(task, resolve_params(REFERENCE_SPACE))
+    assert all("AlwaysInline(Act)" in s.explain() for s in reference)
 
 
 def filtered(channels: int, **changes: Any) -> list[Tensor]:
