@@ -162,6 +162,8 @@ class View:
         if self.core.device is None:
             near = (step > 1) & (step <= MOST_APART) & (inner_lanes == lanes) & (lanes >= MOST_APART)
             pieces = np.where(near, np.minimum(lanes, strided_load(step) * whole), pieces)
+            spread = (step > 0) & (step < 1) & (inner_lanes == lanes) & ~self._divided_beside(inner)
+            pieces = np.where(spread, np.minimum(lanes, 2 * whole), pieces)  # a vector, and a shuffle
             self.between = self._filling(inner[0], step[0]) & near[0]
             contiguous = contiguous.copy()
             contiguous[0] |= self.between.any(axis=0)
@@ -192,6 +194,15 @@ class View:
         outside = (regions.used | repeating) & ~self.body[:, None]
         self.executed = self.loaded * np.where(outside, self.strips[:, None], 1.0).prod(axis=0) * self.made
         self.pairs = 1.0 + self._straddling()
+
+    def _divided_beside(self, vector: Ints) -> Bools:
+        """Whether in a quotient along the lanes other loops, too, go up by a part of a number."""
+        divided = self.regions.divided
+        if divided is None:
+            return np.zeros(vector.shape, np.bool_)
+        mine = self.numbers[:, None] == vector  # (loops, accesses, columns)
+        own = (divided & mine[:, :, None]).any(axis=0)
+        return np.asarray((own & (divided & ~mine[:, :, None]).any(axis=0)).any(axis=1))
 
     def _made(self) -> Floats:
         """The part of a reduction's updates that is made; the others would change nothing."""

@@ -36,6 +36,9 @@ class Regions:
         Distance in memory when a loop advances, shape `(loops, buffers, columns)` [elements].
     used
         Which loops an access depends on, same shape.
+    divided
+        Which go up by a part of a number in an index, as quotients do, shape `(loops, buffers, dimensions,
+        columns)`; None if none does.
     elements
         Size of the region at each level, shape `(loops + 1, buffers, columns)`.
     run
@@ -57,6 +60,7 @@ class Regions:
     points: Floats
     flat: Floats
     used: Bools
+    divided: Bools | None
     elements: Floats
     run: Floats
     element_bytes: Floats
@@ -165,6 +169,7 @@ def regions_of(columns: Columns, group: Group, part: slice) -> Regions:
         points=_inside(extent),
         flat=flat,
         used=used,
+        divided=None if exact else coefficients % 1 != 0,
         elements=_product(box),
         run=_runs(box, shape, group.scattered[..., part]),
         element_bytes=group.element_bytes[:, part],

@@ -289,6 +289,15 @@ def every_third() -> Program:
     return Program([x, y], unchanged, expected)
 
 
+def each_twice(first: int = 0) -> Program:
+    """Half as many elements as a vector has, and a shuffle; one by one where pairs begin anywhere."""
+    rows, n = 6, 32
+    x = te.placeholder((n,), name="X")
+    y = te.compute((rows, n), lambda r, i: x[(r * first + i) // 2] + te.const(1.0, "float32"), name="Y")
+    expected = {"work": rows * n // LANES, "loads_scattered": rows * n // (1 if first % 2 else LANES // 2)}
+    return Program([x, y], unchanged, expected)
+
+
 def corner() -> Program:
     """A block of 8 x 4 elements out of rows of 40."""
     rows, columns = 8, 4
@@ -735,6 +744,9 @@ PROGRAMS = {
     "a transpose": transposed(),
     "scattered stores": scattered_stores(),
     "every third element": every_third(),
+    "each element twice": each_twice(),
+    "each element twice, pairs anywhere": each_twice(1),
+    "each element twice, rows of pairs": each_twice(2),
     "a corner": corner(),
     "a channel": channel(),
     "a ragged vector": ragged(),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import Buffer
-from ansor.ir.strides import coefficient, flat_form, runs_along, step_of
+from ansor.ir.strides import coefficient, flat_form, places_along, runs_along, step_of
 from ansor.te.expr import Expr, Var
 from tests.test_ir_simplify import evaluate, grid
 
@@ -98,3 +98,19 @@ def test_an_index_that_is_doubled_60_times() -> None:
     assert coefficient(index, var) == 2**60
     assert coefficient(index, Var("j", "int64")) == 0
     assert coefficient(index // 2, var) is None
+
+
+@given(a=sizes, b=sizes, factor=sizes, extent=st.integers(1, 20))
+def test_places_of_quotients_and_remainders_of_a_loop(a, b, factor, extent):
+    buffer, var, other = Buffer("B", "float32", (40, 40)), Var("i"), Var("j")
+    bounds = Bounds({var: (0, extent - 1), other: (0, 1)})
+    indices = (var // a % b + other, var % a * factor)
+    expected = [i // a % b * 40 + i % a * factor for i in range(extent)]
+    assert places_along(buffer, indices, var, extent, bounds) == expected
+
+
+def test_places_that_depend_on_another_loop_are_not_known():
+    buffer, var, other = Buffer("B", "float32", (40,)), Var("i"), Var("j")
+    bounds = Bounds({var: (0, 7), other: (0, 7)})
+    assert places_along(buffer, ((var + other) // 2,), var, 8, bounds) is None
+    assert places_along(buffer, ((var + other * 4) // 2,), var, 8, bounds) == [0, 0, 1, 1, 2, 2, 3, 3]

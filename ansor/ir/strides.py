@@ -93,6 +93,37 @@ def even_step(buffer: Buffer, indices: Sequence[Expr], var: Var, bounds: Bounds)
     return step
 
 
+def places_along(
+    buffer: Buffer, indices: Sequence[Expr], var: Var, extent: int, bounds: Bounds
+) -> list[int] | None:
+    """How far from the first in memory the elements of the first `extent` values of `var` are.
+
+    Quotients and remainders may be in it, of `var` alone; None for others.
+    """
+    table = bounds.simplifier.table
+    flat = flat_form(bounds.simplifier, buffer, indices, var)
+    if flat is None:
+        return None
+    moving = {n: factor for n, factor in flat.terms.items() if var in free_vars(table.atoms[n].node)}
+
+    def value(form: Affine, at: int) -> int | None:
+        total = form.const
+        for number, factor in form.terms.items():
+            atom = table.atoms[number]
+            inner = at if atom.node is var else None
+            if atom.base is not None and (base := value(atom.base, at)) is not None:
+                quotient = base // atom.divisor
+                inner = quotient % atom.modulus if atom.modulus else quotient
+            if inner is None:
+                return None
+            total += inner * factor
+        return total
+
+    places = [value(Affine(moving, 0), at) for at in range(extent)]
+    known = [place for place in places if place is not None]
+    return [place - known[0] for place in known] if len(known) == extent else None
+
+
 def flat_form(
     simplifier: Simplifier, buffer: Buffer, indices: Sequence[Expr], var: Var | None = None
 ) -> Affine | None:

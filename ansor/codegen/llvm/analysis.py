@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.ir.strides import runs_along
+from ansor.ir.strides import places_along, runs_along
 from ansor.te.expr import Expr, Load, Var, distinct_nodes, free_vars
 
 Item = TypeVar("Item")
@@ -170,7 +170,8 @@ class Analysis:
         """Whether vectors of a vectorized loop over registers may have lanes that do not count.
 
         They may where all that depends on the lane is side by side, along rows of tiles, in elements that
-        masked loads take: not with what shuffles put together, nor with instructions for whole vectors alone.
+        masked loads take, or read from one vector: not with what shuffles put together of several, nor with
+        instructions for whole vectors alone.
         """
         known = self._masks.get(loop)
         if known is None:
@@ -182,13 +183,29 @@ class Analysis:
             if isinstance(stmt, Let) or (isinstance(stmt, For) and stmt.kind is LoopKind.TENSORIZE):
                 return False
         found = accesses_of(loop.body)
-        return all(
-            loop.var not in free_vars(*indices)
-            or (dtype_info(buffer.dtype).bytes >= 4 and runs_along(buffer, indices, loop.var, self.bounds))
-            for accesses in (found.reads, found.writes)
-            for buffer, places in accesses.items()
-            for indices in places
+
+        def fits(buffer: Buffer, indices: Sequence[Expr], read: bool) -> bool:
+            if loop.var not in free_vars(*indices):
+                return True
+            if dtype_info(buffer.dtype).bytes < 4:
+                return False
+            along = runs_along(buffer, indices, loop.var, self.bounds)
+            return along or (read and self._in_one_vector(buffer, indices, loop))
+
+        return all(fits(buffer, i, True) for buffer, places in found.reads.items() for i in places) and all(
+            fits(buffer, i, False) for buffer, places in found.writes.items() for i in places
         )
+
+    def _in_one_vector(self, buffer: Buffer, indices: Sequence[Expr], loop: For) -> bool:
+        """Whether what each vector of a loop reads is known to be among as many elements side by side."""
+        extent, lanes = loop.extent, self.machine.vector_bits // (8 * dtype_info(buffer.dtype).bytes)
+        if not isinstance(extent, int) or buffer.scope == "register":
+            return False
+        places = places_along(buffer, indices, loop.var, extent, self.bounds)
+        if places is None:
+            return False
+        vectors = [places[first : first + lanes] for first in range(0, extent, lanes)]
+        return all(max(one) - min(one) < len(one) for one in vectors)
 
     def _may_vectorize(self, loop: For) -> bool:
         facts = self.facts(loop.body)

@@ -85,6 +85,8 @@ class IndexMath:
         self._joined: dict[tuple[tuple[str, int], ...], Affine] = {}
         self._split_forms: dict[Affine, tuple[Affine, int | None]] = {}
         self._lanes_from: dict[tuple[int, int], Affine] = {}
+        self._lane_values: dict[str, tuple[int, ...]] = {}
+        """What atoms are in each lane, of those vectors that are made of lane numbers alone."""
 
     # -- atoms ---------------------------------------------------------------------------------------
 
@@ -102,6 +104,7 @@ class IndexMath:
         known = None if first.terms else self._lanes_from.get(key)
         if known is None:
             known = add(first, self.atom(Value(f"lane{lanes}", "i64", lanes, 0), 0, lanes - 1))
+            self._lane_values[f"lane{lanes}"] = tuple(range(lanes))
             if not first.terms:
                 self._lanes_from[key] = known
         return known
@@ -128,6 +131,30 @@ class IndexMath:
             else:
                 step = coefficient if step is not None and name.startswith("lane") else None
         return Affine(a.const, uniform), step
+
+    def places(self, a: Affine) -> tuple[Affine, tuple[int, ...]] | None:
+        """The part of an index that is the same for all lanes, and what each adds; None if that is not known.
+
+        Quotients and remainders of lane numbers are known: `(4 * i + lane) // 2` adds 0, 0, 1, 1, ...
+        """
+        wide = Affine(0, {name: k for name, k in a.terms.items() if name in self._wide})
+        values = self._values(wide)
+        uniform = {name: k for name, k in a.terms.items() if name not in self._wide}
+        return None if values is None else (Affine(a.const, uniform), values)
+
+    def _values(self, a: Affine) -> tuple[int, ...] | None:
+        """What is in each lane of a form that is made of lane numbers alone; None for others."""
+        rows = [self._lane_values.get(name, ()) for name in a.terms]
+        if not rows or not all(rows):
+            return None
+        factors, lanes = a.terms.values(), zip(*rows, strict=True)
+        return tuple(a.const + sum(n * k for n, k in zip(lane, factors, strict=True)) for lane in lanes)
+
+    def _keep_values(self, made: Affine, a: Affine, operate: Callable[[int], int]) -> None:
+        """Remember what is in each lane of an atom that was made of `a`, where that is known."""
+        values = self._values(a)
+        if values is not None and made.const == 0 and list(made.terms.values()) == [1]:
+            self._lane_values[next(iter(made.terms))] = tuple(map(operate, values))
 
     def interval(self, a: Affine) -> Interval:
         """Bounds of the values of `a`; None where there is none known."""
@@ -329,6 +356,7 @@ class IndexMath:
             rest = add(a, Affine(0, {nested: 1}), -1)
             return self.floordiv(add(dividend, rest, divisor), constant(divisor * c))
         quotient = self._new_quotient(a, c)
+        self._keep_values(quotient, a, lambda value: value // c)
         if quotient.const == 0 and len(quotient.terms) == 1:
             self._quotients[next(iter(quotient.terms))] = (a, c)
         return quotient
@@ -366,6 +394,7 @@ class IndexMath:
         else:
             _, quotient = self._split(left, c)
             rest = self._renamed(add(left, quotient, -c), 0, c - 1)
+        self._keep_values(rest, left, lambda value: value % c)
         for name in rest.terms:
             self._remainders[name] = (left, c)
         return rest

@@ -8,7 +8,8 @@ A load is remembered under the buffer's *generation*, which every store to the b
 holds one advances: within a generation the same address is loaded once. A load whose address is invariant in
 a loop that does not write its buffer is placed before that loop (a few per loop, so that registers last).
 
-Lanes: equal addresses load one scalar, consecutive ones a vector, others element by element or as a gather.
+Lanes: equal addresses load one scalar, consecutive ones a vector. Lanes a few elements apart, or known to be
+among the elements of one vector, are shuffled; others are loaded element by element or as a gather.
 Under a lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is
 computed without a branch) a load that must not happen reads a block of zeros instead. Of register tiles,
 which nobody else sees, whole vectors are loaded and stored, as only what is accessed without masks becomes
@@ -135,7 +136,8 @@ class Memory:
         if step == 1:
             return self._load(buffer, base, under.lanes, under.mask, under.guard)
         if step is None:
-            return self._gather(buffer, offset, under)
+            spread = self._spread(buffer, offset, under)
+            return self._gather(buffer, offset, under) if spread is None else spread
         near = step == -1 or (2 <= step <= MOST_APART and under.lanes >= MOST_APART)
         has_masks = self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4
         if near and buffer.scope != "register" and (under.mask is None or has_masks):
@@ -277,6 +279,33 @@ class Memory:
             result = self._permuted(result, piece, places)
             chosen = [lane if place < start + lanes else place for lane, place in enumerate(chosen)]
         return result
+
+    def _spread(self, buffer: Buffer, offset: Affine, under: Under) -> Value | None:
+        """Lanes in any order, or the same several times, of elements that one vector holds; None for others.
+
+        What is known to be in lanes of quotients and remainders, as pixels of an image are that grows: two
+        lanes for each. A vector that has no power of two of elements is one under a mask.
+        """
+        lanes, found = under.lanes, self.index.places(offset)
+        count = lanes if under.mask is None else under.active
+        if found is None or count is None or buffer.scope == "register":
+            return None
+        base, places = found
+        low, high = min(places[:count]), max(places[:count])
+        span = high - low + 1
+        if span > lanes:
+            return None
+        start, mask = add(base, constant(low)), None
+        if span == 1:
+            return self._load(buffer, start, 1, None, under.guard)
+        width = 1 << (span - 1).bit_length()
+        if width > span:
+            if not self.machine.has_masks or dtype_info(buffer.dtype).bytes < 4:
+                return None
+            bits = ", ".join(f"i1 {'true' if place < span else 'false'}" for place in range(width))
+            mask = Value(f"<{bits}>", "i1", width)
+        raw = self._load(buffer, start, width, mask, under.guard)
+        return self._permuted(raw, raw, [min(max(place - low, 0), span - 1) for place in places])
 
     def _mask_of_part(self, mask: Value, start: int, step: int) -> Value:
         """Which elements from `start` on are those of lanes that count, lanes `step` apart."""
