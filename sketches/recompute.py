@@ -20,7 +20,7 @@ TVM.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from math import prod
 from typing import Final
 
@@ -134,6 +134,7 @@ def finishes_product(context: SketchContext, state: State, stage_id: int) -> boo
     is_inlined = partial(is_always_inlineable, context, state)
     axes = tuple((axis, 1, 0) for axis in range(len(state.stages[stage_id].op.output(0).shape)))
 
+    @cache
     def goes_there(producer: int) -> bool:
         readers = state.consumers(producer)
         return not state.is_output(producer) and all(
