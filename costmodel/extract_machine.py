@@ -113,7 +113,7 @@ class View:
         self.strips = strips_of(self.extent, self.lane)
         self.chunks = plan.chunks[:, at]
         self.parallel = self.chunks > 1
-        self.lanes = self.lane.prod(axis=0)
+        self.lanes = np.rint(self.lane.prod(axis=0))  # of joined loops a lane may be a fraction
         bits = columns.lane_bits[at]
         self.regs = np.ceil(self.lanes * bits / core.vector_bits)
         self.efficiency = self.lanes * bits / (self.regs * core.vector_bits)
@@ -147,7 +147,7 @@ class View:
         moving = regions.used & in_lanes[:, None]
         inner, inner_lanes, step = self._innermost(moving)
         varies, unit = inner >= 0, np.abs(step) == 1
-        contiguous = unit
+        contiguous, even = unit, inner_lanes >= lanes
         others = in_lanes[:, None] & (self.numbers[:, None] < inner)
         if others.any():
             outer = np.where(others, regions.flat, 0.0)
@@ -155,14 +155,16 @@ class View:
             row = np.ones(within.shape)
             row[:-1] = np.cumprod(within[:0:-1], axis=0)[::-1]  # what the lanes inside of each loop reach
             contiguous = unit & ((outer == 0) | (outer == row)).all(axis=0)
+            even = even | (~others | (outer == row * step)).all(axis=0)
         whole = np.ceil(lanes * regions.element_bytes * 8 / self.core.vector_bits)
         pieces = np.where(unit, lanes / inner_lanes, lanes)
         self.between = np.zeros(self.lane.shape, np.bool_)
         self.row = np.ones(len(lanes))
         if self.core.device is None:
-            near = (step > 1) & (step <= MOST_APART) & (inner_lanes == lanes) & (lanes >= MOST_APART)
+            near = (step > 1) & (step <= MOST_APART) & even & (lanes >= MOST_APART)
             pieces = np.where(near, np.minimum(lanes, strided_load(step) * whole), pieces)
-            spread = (step > 0) & (step < 1) & (inner_lanes == lanes) & ~self._divided_beside(inner)
+            part = (step != 0) & (np.abs(step) < 1)
+            spread = part & (inner_lanes == lanes) & ~self._divided_beside(inner)
             pieces = np.where(spread, np.minimum(lanes, 2 * whole), pieces)  # a vector, and a shuffle
             self.between = self._filling(inner[0], step[0]) & near[0]
             contiguous = contiguous.copy()
@@ -235,7 +237,7 @@ class View:
         steps = self.lane * (self.strips > 1)
         moved = np.abs(self.regions.flat) * steps[:, None] * self.regions.element_bytes
         moved[:, 0] = np.where(self.between, 0.0, moved[:, 0])
-        together = np.bitwise_or.reduce(moved.astype(np.int64), axis=0) | line
+        together = np.bitwise_or.reduce(np.rint(moved).astype(np.int64), axis=0) | line
         apart = together & -together
         width = np.minimum(self.lanes * self.regions.element_bytes, self.core.vector_bytes)
         first = self.regions.behind_line % apart
@@ -370,7 +372,7 @@ class View:
         The vectors of an element become one, and the lanes of that: half of them are moved beside the other
         half and combined with it, and so on.
         """
-        across = self.own & self.reduces & (self.lane > 1) & ~self.tensorized & self.promoted
+        across = self.own & self.reduces & (self.lane != 1) & ~self.tensorized & self.promoted
         lanes = np.where(across, self.lane, 1.0).prod(axis=0)
         halving = (self.at_once - 1.0) + 2.0 * np.log2(lanes)
         return np.where(lanes > 1, self.accumulators / self.at_once * halving, 0.0)

@@ -42,7 +42,7 @@ N_GPU_FEATURES: Final = len(GPU_FEATURES)
 INDEX: Final[dict[str, int]] = {feature.name: position for position, feature in enumerate(GPU_FEATURES)}
 """Position of each column by name."""
 
-VERSION: Final = "ansor-features-28"
+VERSION: Final = "ansor-features-29"
 """Changes whenever a column changes its meaning; a saved model serves rows of its own version only."""
 
 SCALED: Final[NDArray[np.bool_]] = np.array([feature.scaled for feature in GPU_FEATURES])

@@ -25,7 +25,7 @@ from math import prod
 from typing import Final
 
 from ansor.dtypes import is_float
-from ansor.schedule.access import body_roots, constant_extents
+from ansor.schedule.access import body_roots, constant_extents, same_shape
 from ansor.schedule.flops import op_flops
 from ansor.schedule.places import uses_at
 from ansor.schedule.state import State
@@ -132,7 +132,8 @@ def _own_work(state: State, stage_id: int) -> float:
 def finishes_product(context: SketchContext, state: State, stage_id: int) -> bool:
     """Whether all that becomes of a tiled product is computed by a stage, from the same element of each."""
     is_inlined = partial(is_always_inlineable, context, state)
-    axes = tuple((axis, 1, 0) for axis in range(len(state.stages[stage_id].op.output(0).shape)))
+    shape = state.stages[stage_id].op.output(0).shape
+    axes = tuple((axis, 1, 0) for axis in range(len(shape)))
 
     @cache
     def goes_there(producer: int) -> bool:
@@ -142,7 +143,10 @@ def finishes_product(context: SketchContext, state: State, stage_id: int) -> boo
         )
 
     return any(
-        places == {axes} and needs_tiling(state, producer) and goes_there(producer)
+        places == {axes}
+        and same_shape(state.stages[producer].op.output(0).shape, shape)
+        and needs_tiling(state, producer)
+        and goes_there(producer)
         for producer, places in places_read(state, stage_id, is_inlined)
     )
 

@@ -289,11 +289,14 @@ def every_third() -> Program:
     return Program([x, y], unchanged, expected)
 
 
-def each_twice(first: int = 0) -> Program:
+def each_twice(first: int = 0, sign: int = 1) -> Program:
     """Half as many elements as a vector has, and a shuffle; one by one where pairs begin anywhere."""
     rows, n = 6, 32
     x = te.placeholder((n,), name="X")
-    y = te.compute((rows, n), lambda r, i: x[(r * first + i) // 2] + te.const(1.0, "float32"), name="Y")
+    end = n // 2 if sign < 0 else 0
+    y = te.compute(
+        (rows, n), lambda r, i: x[end + sign * ((r * first + i) // 2)] + te.const(1.0, "float32"), name="Y"
+    )
     expected = {"work": rows * n // LANES, "loads_scattered": rows * n // (1 if first % 2 else LANES // 2)}
     return Program([x, y], unchanged, expected)
 
@@ -747,6 +750,7 @@ PROGRAMS = {
     "each element twice": each_twice(),
     "each element twice, pairs anywhere": each_twice(1),
     "each element twice, rows of pairs": each_twice(2),
+    "each element twice, backwards": each_twice(sign=-1),
     "a corner": corner(),
     "a channel": channel(),
     "a ragged vector": ragged(),

@@ -20,8 +20,9 @@ from ansor.schedule.state import State
 from ansor.task.target import Target
 from ansor.task.task import Task
 from ansor.te import Tensor
-from ansor.te.expr import Load, int_value
+from ansor.te.expr import Expr, Load, Var, int_value
 from ansor.workloads.catalogue import get_workload
+from costmodel.explain import FeatureTable
 from costmodel.extract import core_of
 from costmodel.extract_columns import pack
 from costmodel.extract_form import Form
@@ -261,6 +262,34 @@ def test_the_plan_of_rows_end_to_end_is_what_lowering_makes(
     assert sum(check(task, population, RegisterLimits(*limits)) for population in populations)
     for population in populations:
         check(task, odd_lengths(population, 9), RegisterLimits(*limits))
+
+
+def sums(*shape: int, channels: int) -> list[Tensor]:
+    """Sums over an image, stored and then read, of one channel or weighted by three."""
+    x, w = te.placeholder((16, *shape), name="X"), te.placeholder((*shape, channels), name="W")
+    y = te.compute((16, *shape), lambda *i: x[i] * 2.0, name="Y")
+    axes = tuple(te.reduce_axis((0, n), f"r{number}") for number, n in enumerate(shape))
+
+    def term(i: Var, c: Var) -> Expr:
+        return y[(i, *axes)] * w[(*axes, c)] if channels > 1 else y[(i, *axes)]
+
+    out = te.compute((16, channels), lambda i, c: te.sum(term(i, c), axis=axes), name="Sum")
+    return [x, *([w] if channels > 1 else []), out]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("shape", [(7, 7), (3, 20, 20), (40, 6)])
+def test_rows_end_to_end_cost_what_one_row_does(shape: tuple[int, ...], channels: int) -> None:
+    """The same vectors, loaded alike."""
+    tables = []
+    for form in (shape, (math.prod(shape),)):
+        task = task_of(sums(*form, channels=channels))
+        table = FeatureTable.of(task, State.initial(task.compute_dag))
+        tables.append({feature.name: values[-1] for feature, values in table.features()})
+    assert tables[0]["lanes"] > 1
+    assert tables[0]["work"] > 0
+    for name in ("lanes", "work", "loads_contiguous", "loads_broadcast", "loads_scattered", "tile_loads"):
+        assert tables[0].get(name, 0) == pytest.approx(tables[1].get(name, 0)), name
 
 
 @pytest.mark.parametrize(("length", "limits"), [(9, (512, 32)), (60, (256, 16)), (100, (512, 32))])

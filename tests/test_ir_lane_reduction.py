@@ -165,10 +165,9 @@ def test_rows_with_something_between_them_stay_rows():
     assert in_lanes(check(*sum_of_images((6, 40), reach=2, scale=True))) == [(2, 16)]
 
 
-def test_loops_whose_numbers_count_are_not_joined():
-    """The moment of an image multiplies by the number of the row: a quotient in each lane of joined rows."""
-    x = te.placeholder((4, 6, 40), "int32", name="X")
-    a, b = te.reduce_axis((0, 6), "a"), te.reduce_axis((0, 40), "b")
+def test_loops_whose_numbers_count_become_one_as_well():
+    x = te.placeholder((4, 6, 7), "int32", name="X")
+    a, b = te.reduce_axis((0, 6), "a"), te.reduce_axis((0, 7), "b")
     r = te.compute((4,), lambda i: te.sum(x[i, a, b] * a, axis=[a, b]), name="R")
     assert in_lanes(check(te.create_schedule(r), [x, r])) == [(2, 16)]
 

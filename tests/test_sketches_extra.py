@@ -365,12 +365,18 @@ def test_what_is_dear_and_used_often_is_stored() -> None:
 
 
 def test_what_is_made_of_a_product_for_another_is_stored_in_its_place() -> None:
-    """Not where the product is read elsewhere, or the second product has few columns."""
+    """Not where the product is read elsewhere or in part, or the second product has few columns."""
     assert inlined(two_products(), "Act") == {False}
     assert inlined(two_products(spread=True), "Act") == {False}
     assert inlined(two_products(spread=True), "Sum") == {True}
     assert inlined(two_products(2), "Act") == {True}
     assert inlined(two_products(shared=True), "Act") == {True}
+    inputs, wide = product(16, 32, 8)
+    left, b = te.placeholder((16, 16), name="Left"), te.placeholder((16, 64), name="Right")
+    part = te.compute((16, 16), lambda i, j: te.max(wide[i, j], 0.0) + left[i, j], name="Part")
+    r = te.reduce_axis((0, 16), name="q")
+    out = te.compute((16, 64), lambda i, j: te.sum(part[i, r] * b[r, j], axis=r), name="Out")
+    assert inlined([*inputs, left, b, out], "Part") == {True}
     task = task_of(two_products())
     assert any("MultiLevelTilingWithFusion(C)" in s.explain() for s in generate_sketches(task, ALL))
     reference = generate_sketches(task, resolve_params(REFERENCE_SPACE))

@@ -10,10 +10,11 @@ a loop that does not write its buffer is placed before that loop (a few per loop
 
 Lanes: equal addresses load one scalar, consecutive ones a vector. Lanes a few elements apart, or known to be
 among the elements of one vector, are shuffled; others are loaded element by element or as a gather.
-Under a lane mask nothing outside the mask is touched. Under a scalar *guard* (an `if_then_else` that is
-computed without a branch) a load that must not happen reads a block of zeros instead. Of register tiles,
-which nobody else sees, whole vectors are loaded and stored, as only what is accessed without masks becomes
-registers: elements outside the mask as they were, and what is beyond the elements of a row as it comes.
+Under a lane mask nothing outside the mask is touched but what lies between two lanes that are. Under a
+scalar *guard* (an `if_then_else` that is computed without a branch) a load that must not happen reads a block
+of zeros instead. Of register tiles, which nobody else sees, whole vectors are loaded and stored, as only what
+is accessed without masks becomes registers: elements outside the mask as they were, and what is beyond the
+elements of a row as it comes.
 
 Aligned vectors that are stored to a *streamed* buffer pass the caches by. Such stores are not ordered with
 others until a fence, which a function that has made some must execute before it returns.

@@ -51,7 +51,6 @@ from ansor.te.expr import (
     Expr,
     Load,
     Var,
-    children,
     const,
     distinct_nodes,
     free_vars,
@@ -208,22 +207,12 @@ def makes_whole_vectors(length: _Length, lanes: _Length) -> NDArray[np.bool_]:
 
 
 def _continues(source: Expr, outer: Var, inner: Var, length: int) -> bool:
-    """Whether all that is read lies `length` iterations of `inner` further on in the next one of `outer`.
-
-    And nothing else depends on that: it would be a quotient in each lane.
-    """
-    pending, seen = [source], set[int]()
-    while pending:
-        node = pending.pop()
-        if node is outer:
-            return False
-        if isinstance(node, Load):
-            far, near = (step_of(node.buffer, node.indices, var) for var in (outer, inner))
+    """Whether all that is read lies `length` iterations of `inner` further on in the next one of `outer`."""
+    for load in distinct_nodes(source):
+        if isinstance(load, Load):
+            far, near = (step_of(load.buffer, load.indices, var) for var in (outer, inner))
             if far is None or near is None or far != length * near:
                 return False
-        elif id(node) not in seen:
-            seen.add(id(node))
-            pending.extend(children(node))
     return True
 
 
