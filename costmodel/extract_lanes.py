@@ -70,15 +70,18 @@ def lane_reductions(
     own = columns.own & columns.reduces
     chosen &= ~(own & columns.vector).any(axis=0)  # tensorized
     chosen &= np.where(own, columns.extent, 1.0).prod(axis=0) == columns.reduced
-    joined = _joined(columns, at, steps, width, chosen)
-    length = np.where(joined, columns.extent, 1.0).prod(axis=0)
-    chosen &= length >= width
     if not chosen.any():
         return nothing
     strided = np.empty(len(columns))
     for group in columns.groups:
         here = group.columns
         strided[here] = _strided_loads(group, at[here], tile[:, here], columns.extent[:, here])
+    chosen &= np.isfinite(strided)
+    if not chosen.any():
+        return nothing
+    joined = _joined(columns, at, steps, width, chosen)
+    length = np.where(joined, columns.extent, 1.0).prod(axis=0)
+    chosen &= length >= width
     elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
     terms = np.where(steps, columns.extent, 1.0).prod(axis=0)
     chosen &= pays(terms, elements, accumulators, width, strided)

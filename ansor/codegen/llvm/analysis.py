@@ -192,8 +192,11 @@ class Analysis:
             along = runs_along(buffer, indices, loop.var, self.bounds)
             return along or (read and self._in_one_vector(buffer, indices, loop))
 
-        return all(fits(buffer, i, True) for buffer, places in found.reads.items() for i in places) and all(
-            fits(buffer, i, False) for buffer, places in found.writes.items() for i in places
+        return all(
+            fits(buffer, indices, accesses is found.reads)
+            for accesses in (found.reads, found.writes)
+            for buffer, places in accesses.items()
+            for indices in places
         )
 
     def _in_one_vector(self, buffer: Buffer, indices: Sequence[Expr], loop: For) -> bool:

@@ -303,8 +303,7 @@ class Memory:
         if width > span:
             if not self.machine.has_masks or dtype_info(buffer.dtype).bytes < 4:
                 return None
-            bits = ", ".join(f"i1 {'true' if place < span else 'false'}" for place in range(width))
-            mask = Value(f"<{bits}>", "i1", width)
+            mask = self.vectors.first_lanes(span, width)
         raw = self._load(buffer, start, width, mask, under.guard)
         return self._permuted(raw, raw, [min(max(place - low, 0), span - 1) for place in places])
 
