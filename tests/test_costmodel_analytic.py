@@ -285,6 +285,24 @@ def test_the_parts_are_in_the_whole() -> None:
     assert MODEL.seconds_of(task, features)[0] == pytest.approx(parts["seconds"].sum())
 
 
+def test_what_comes_from_the_third_cache_hides_less_behind_arithmetic() -> None:
+    tensors = matmul(256, 256, 256)
+    task, state = task_of(tensors), tiled(tensors)
+    raw = dict(unscale(extract(task, [state]).values))
+
+    def seconds(traffic: float, **rates: float) -> float:
+        moved = {**raw, "L2_traffic": np.full_like(raw["L2_traffic"], traffic)}
+        return float(AnalyticModel(CoreRates(**rates)).parts(task, moved)["seconds"].sum())
+
+    parts = MODEL.parts(task, {**raw, "L2_traffic": np.full_like(raw["L2_traffic"], 1e6)})
+    busy = max(float(parts[name].sum()) for name in ("ports", "latency", "L2"))
+    traffic = 1e6 * busy / float(parts["L3"].sum())
+    alone, together = seconds(0.0), seconds(traffic)
+    assert together == pytest.approx(alone + 0.4 * busy, rel=0.05)
+    assert seconds(traffic, l3_overlap=0.95) < 1.1 * alone
+    assert seconds(traffic, overlap=0.5, l3_overlap=0.9) == seconds(traffic, overlap=0.5, l3_overlap=0.5)
+
+
 def test_rates_are_data() -> None:
     tensors = matmul(64, 64, 64)
     slow = AnalyticModel(CoreRates(hertz=1e9))
