@@ -30,7 +30,7 @@ from ansor.codegen.machine import Machine, target_machine
 from ansor.collector import collector_paused
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
-from ansor.runtime.timing import compiled_timer
+from ansor.runtime.timer import compiled_timer
 from ansor.schedule.lowering import lower
 from experiments import command
 from experiments.harness import Bench, Estimate

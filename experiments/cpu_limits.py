@@ -30,7 +30,7 @@ from ansor.codegen.machine import Machine
 from ansor.runtime import get_num_threads
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
-from ansor.runtime.timing import compiled_timer
+from ansor.runtime.timer import compiled_timer
 from experiments.fma_peak import FmaPeak, peak_flop
 from experiments.turns import Timer
 

@@ -11,7 +11,7 @@ import numpy as np
 from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import LoadedCode, load_object
 from ansor.runtime.pool import kernel_imports, set_num_threads, threads_in_force
-from ansor.runtime.timing import compiled_timer
+from ansor.runtime.timer import compiled_timer
 from measure.arena import GuardedArray
 from measure.arguments import ArgumentSet, ArgumentSpec
 

@@ -20,7 +20,8 @@ from ansor.runtime.arguments import bind
 from ansor.runtime.module import Module
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Argument, Signature
-from ansor.runtime.timing import NOTHING, TimeResult, compiled_timer, time_calls
+from ansor.runtime.timer import compiled_timer
+from ansor.runtime.timing import NOTHING, TimeResult, time_calls
 from tests.forks import in_a_fork
 from tests.runtime_kernels import axpy, scale
 

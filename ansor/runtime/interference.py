@@ -11,22 +11,28 @@ other one: the pool counts the time for which threads ran shares whose own had n
 hypervisor takes from the cores is counted, too, where it tells (Linux: the eighth number of ``/proc/stat``,
 in ticks of 10 ms).
 
-What nobody sees: a lower clock, and caches and memory that others keep busy from cores of their own. And it
-cannot be told whom a thread waited for: where a program runs on more threads than there are cores, its own
-threads wait for each other, so there nothing counts as a disturbance.
+A core may be there all the time and be slow: others share its ports, or its clock is low. A short loop before
+and after what is timed tells (`ansor.runtime.core_speed`); the part of its usual speed that a core lacks
+counts like the same part of the time.
+
+What nobody sees: caches and memory that others keep busy from cores of their own. And it cannot be told whom
+a thread waited for: where a program runs on more threads than there are cores, its own threads wait for each
+other, so there nothing counts as a disturbance.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
+from ansor.runtime.core_speed import CoreSpeed, core_speed
 from ansor.runtime.pool import seconds_alone
 from ansor.task.host import available_cores
 
 DISTURBED: Final = 0.05
-"""A timing is disturbed if threads waited for cores, lost them, or worked for others for a larger share."""
+"""A timing is disturbed if threads lacked cores, or their speed, or worked for others for a larger share."""
 _TASKS: Final = "/proc/self/task"
 _CORES: Final = "/proc/stat"
 
@@ -61,9 +67,29 @@ def waiting_clock(threads: int) -> Waited | None:
     Returns
     -------
     Waited or None
-        `seconds_disturbed`; None if there are more threads than cores, which take the cores from each other.
+        A `DisturbanceClock`; None if there are more threads than cores, which take the cores from each other.
     """
-    return seconds_disturbed if threads <= available_cores() else None
+    return DisturbanceClock(core_speed(threads)) if threads <= available_cores() else None
+
+
+class DisturbanceClock:
+    """`seconds_disturbed`, and what slow cores cost: the mean of what two readings found lacking.
+
+    A reading takes some tenths of a millisecond.
+    """
+
+    def __init__(self, speed: CoreSpeed) -> None:
+        self._speed = speed
+        self._lost = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def __call__(self) -> float:
+        counted, lacking, now = seconds_disturbed() or 0.0, self._speed.lacking(), time.perf_counter()
+        if self._last is not None:
+            then, lacked = self._last
+            self._lost += 0.5 * (lacked + lacking) * (now - then)
+        self._last = now, lacking
+        return counted + self._lost
 
 
 def seconds_disturbed() -> float | None:

@@ -24,7 +24,8 @@ from ansor.runtime.interference import waiting_clock
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import adopt_library, kernel_imports, threads_in_force
 from ansor.runtime.signature import Signature
-from ansor.runtime.timing import TimeResult, compiled_timer, time_calls
+from ansor.runtime.timer import compiled_timer
+from ansor.runtime.timing import TimeResult, time_calls
 
 if TYPE_CHECKING:
     from ansor.ir.nest import LoopNest
