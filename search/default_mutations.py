@@ -19,13 +19,14 @@ from search.mutate_columns import (
     VectorLoops,
 )
 from search.mutate_location import ComputeLocation
-from search.mutate_tiles import TileShape, TileSize
+from search.mutate_tiles import TileLevels, TileShape, TileSize
 from search.mutation import Mutation, Weighted
 from sketches.rule import SketchContext
 
 CPU_MUTATIONS: Final[tuple[tuple[Mutation, float], ...]] = (
-    (TileSize(), 0.70),
+    (TileSize(), 0.55),
     (TileShape(), 0.10),
+    (TileLevels(), 0.15),
     (AutoUnroll(), 0.06),
     (ComputeLocation(), 0.06),
     (ParallelWidth(), 0.04),

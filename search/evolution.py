@@ -70,6 +70,8 @@ class Evolution:
         Shares of children made by mutation and crossover; the rest are drawn anew.
     max_families
         See `bound_families`.
+    more_generations
+        So many more at most, while each has a better program than all before it.
     per_tile
         At most so many of the best have one tile in registers, unless there are too few others; None for any
         number.
@@ -82,6 +84,7 @@ class Evolution:
     mutation_share: float = 0.85
     crossover_share: float = 0.15
     max_families: int = 64
+    more_generations: int = 0
     per_tile: int | None = None
 
 
@@ -155,8 +158,10 @@ def evolve(
     start = unseen(current, measured)
     outcome = Outcome(_top(start, keep, settings.per_tile), start)
     outcome.count(current)
-    parents = current
-    for _ in range(settings.generations):
+    parents, is_better = current, False
+    for number in range(settings.generations + settings.more_generations):
+        if number >= settings.generations and not is_better:
+            break
         parents = bound_families(parents, settings.max_families, rng)
         children = _breed(settings, parents, seen, outcome.invalid, rng)
         if not len(children):
@@ -164,8 +169,9 @@ def evolve(
         children = children.scored(score(children.populations))
         seen = np.concatenate([seen, children.prints.fine])
         outcome.count(children)
-        found = joined([outcome.best, unseen(children, measured)])
-        outcome.best = _top(found, keep, settings.per_tile)
+        new = unseen(children, measured)
+        is_better = new.scores.max(initial=-np.inf) > outcome.best.scores.max(initial=-np.inf)
+        outcome.best = _top(joined([outcome.best, new]), keep, settings.per_tile)
         elite = _top(parents, int(settings.population * ELITE))
         parents = joined([elite, children])
     return outcome

@@ -6,6 +6,7 @@ tile's may change at once. They need not think of vectors: `search.offspring.til
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -127,6 +128,46 @@ class TileShape(Mutation):
                     hole, values[rows, hole.start : hole.stop], innermost
                 )
         return tiles_changed(parents, values, neighbourhood)
+
+
+class TileLevels(Mutation):
+    """Moves all of one level of a split to another, in two splits of a stage at once.
+
+    Which loops are inside of which decides what stays in a cache while it is used. A product whose tiles are
+    tiled once more, for parts of its terms, is fast, and so is one that adds up all terms of a tile at once,
+    over few columns of an operand; with only the rows or only the columns changed it is neither, and slow.
+    Tiles in registers stay as they are.
+    """
+
+    name = "tile levels"
+
+    def propose(
+        self, parents: Population, neighbourhood: Neighbourhood, rng: np.random.Generator
+    ) -> Offspring:
+        family, values = parents.family, parents.values.copy()
+        pairs = [pair for holes in family.register_tiles for pair in combinations(holes, 2)]
+        if not pairs:
+            return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
+        drawn = rng.integers(len(pairs), size=len(parents))
+        for which, pair in enumerate(pairs):
+            rows = np.flatnonzero(drawn == which)
+            for hole in pair:
+                own = slice(hole.start, hole.stop)
+                values[rows, own] = move_level(hole, values[rows, own], rng)
+        return tiles_changed(parents, values, neighbourhood)
+
+
+def move_level(hole: Hole, lengths: Matrix, rng: np.random.Generator) -> Matrix:
+    """Move all of one part of each row's split, part 0 included, to another; the innermost one stays."""
+    sizes = np.column_stack([outer_length(hole.extent, lengths), lengths])
+    outer = sizes[:, :-1]
+    rows = np.arange(len(outer))
+    source = np.where(outer > 1, rng.random(outer.shape), -1.0).argmax(axis=1)
+    target = (source + rng.integers(1, outer.shape[1], size=len(outer))) % outer.shape[1]
+    moved = outer[rows, source]
+    outer[rows, source] = 1
+    outer[rows, target] *= moved
+    return sizes[:, 1:]
 
 
 def _tile_pairs(family: Family) -> list[tuple[Hole, Hole]]:

@@ -41,7 +41,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `eps_greedy`: share of a round that is picked at random.
 - `sample_init_use_measured_ratio`: largest share of the first generation that was measured before.
 - `evolutionary_search_population`, `..._num_iters`: programs per generation, and generations bred from the
-  first; 0 generations leaves random sampling with the model's choice.
+  first; while nothing has been measured up to twice as many, so long as each has a better program than all
+  before it. 0 generations leaves random sampling with the model's choice.
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
   Together above 1, crossover gets what mutation leaves.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in TVM.

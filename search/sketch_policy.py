@@ -309,14 +309,16 @@ class SketchPolicy(SearchPolicy):
         if fresh is None:
             fresh = self.space.sample(self._population - sum(map(len, best)), rng).populations
         keep = SPARE * wanted + SMALLEST_DRAW
+        generations = int(self.params["evolutionary_search_num_iters"])
         settings = Evolution(
             self.neighbourhood,
             self.mutations,
             self._population,
-            int(self.params["evolutionary_search_num_iters"]),
+            generations,
             float(self.params["evolutionary_search_mutation_prob"]),
             float(self.params["evolutionary_search_crossover_prob"]),
             int(self.params["max_families"]),
+            0 if len(history) else generations,
             self._per_tile(keep, history),
         )
         first = merged([*best, *fresh])

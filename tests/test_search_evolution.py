@@ -125,6 +125,23 @@ def test_evolution_depends_on_its_generator_alone(neighbourhood: Neighbourhood) 
     assert one.best.prints.fine.tolist() != other.best.prints.fine.tolist()
 
 
+def test_more_generations_are_bred_while_they_find_better_programs(neighbourhood: Neighbourhood) -> None:
+    """Each further one but the last has the best so far; the others are those of a search without them."""
+    some, more = breed(neighbourhood, generations=2), breed(neighbourhood, generations=2, more_generations=8)
+    assert len(some.families) == 3
+    assert 4 <= len(more.families) <= 11
+    assert more.families[:3] == some.families
+    assert more.best.scores.max() >= some.best.scores.max()
+    summit = breed(neighbourhood, generations=20).best.scores.max()
+    assert more.best.scores.max() > summit - 1
+    settled = Evolution(neighbourhood, CPU_MUTATIONS, population=100, generations=1, more_generations=9)
+    first = neighbourhood.space.sample(100, np.random.default_rng(1)).populations
+    equal = evolve(
+        settled, lambda found: np.zeros(sum(map(len, found))), first, NOTHING, 9, np.random.default_rng(1)
+    )
+    assert len(equal.families) == 2
+
+
 def test_what_was_measured_breeds(neighbourhood: Neighbourhood) -> None:
     """Good programs in the first generation have good children although they are not proposed themselves."""
     good = breed(neighbourhood).best

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from search.default_mutations import CPU_MUTATIONS
 from search.generation import merged
 from search.mutate_columns import AutoUnroll, ParallelWidth, VectorLoops
 from search.mutate_location import ComputeLocation
-from search.mutate_tiles import TileShape, TileSize
+from search.mutate_tiles import TileLevels, TileShape, TileSize, move_level
 from search.mutation import Mutation
 from search.offspring import Offspring, same_family
 from search.params import REFERENCE_SPACE
@@ -169,6 +171,39 @@ def test_a_tile_gets_another_shape_at_once() -> None:
     assert tile_waste(children.family.holes, children.values).max() <= 1.25
 
 
+def test_levels_of_two_splits_move_at_once() -> None:
+    """All of an outer level goes to another, in both; tiles in registers and reductions stay."""
+    neighbourhood = Neighbourhood(ProgramSpace.of(task_of(matmul(1024, 1024, 96)), WASTEFUL))
+    sampled = neighbourhood.space.sample(200, rng()).populations
+    parents = max(sampled, key=lambda one: (len(one.family.tiles[0].columns), len(one)))
+    height, width, reduction = parents.family.tiles
+    row = parents.values[0].copy()
+    row[height.start : height.stop], row[width.start : width.stop] = (4, 32, 8), (2, 16, 16)
+    parents = replace(parents, values=np.tile(row, (400, 1)))
+    _, (children,) = children_of(TileLevels(), parents, neighbourhood, 1)
+    kept = slice(reduction.start, reduction.stop)
+    assert (children.values[:, kept] == row[kept]).all()
+    found = set()
+    for child in children.values:
+        tall, wide = child[height.start : height.stop], child[width.start : width.stop]
+        assert (tall[-1], wide[-1]) == (8, 16)
+        found.add((tuple(tall[:2].tolist()), tuple(wide[:2].tolist())))
+    # part 0 is 1 and 2: the first has two levels to move, the second three, each to two others
+    assert found == set(
+        product([(1, 32), (128, 1), (4, 1), (1, 128)], [(1, 16), (32, 1), (2, 1), (1, 32), (4, 16), (2, 32)])
+    )
+
+
+def test_a_level_that_moves_leaves_the_product() -> None:
+    hole = Neighbourhood(ProgramSpace.of(task_of(matmul(64, 96, 24)))).space.sketches[0].holes[0]
+    lengths = sample_tilings(hole.extent, len(hole.columns), 64, 1.0, rng(2), 50)
+    moved = move_level(hole, lengths, rng(3))
+    assert (moved[:, -1] == lengths[:, -1]).all()
+    before, after = (np.column_stack([outer_length(hole.extent, one), one]) for one in (lengths, moved))
+    assert (before.prod(axis=1) == after.prod(axis=1)).all()
+    assert (np.sort(before) != np.sort(after)).any()
+
+
 def test_exact_tiles_stay_exact_if_asked() -> None:
     """With a waste bound of 1 every product of lengths divides its axis, sampled or mutated."""
     neighbourhood = Neighbourhood(ProgramSpace.of(task_of(matmul(60, 250, 96)), {"max_tile_waste": 1.0}))
@@ -176,7 +211,7 @@ def test_exact_tiles_stay_exact_if_asked() -> None:
     for step in range(6):
         for hole in population.family.holes:
             assert (hole.extent % population.values[:, hole.start : hole.stop].prod(axis=1) == 0).all()
-        for mutation in (TileShape(), TileSize()):
+        for mutation in (TileShape(), TileLevels(), TileSize()):
             _, (population,) = children_of(mutation, population, neighbourhood, step)
 
 
@@ -184,7 +219,7 @@ def test_a_program_without_tiles_has_no_tile_mutants() -> None:
     """Nothing to split, nothing to change: every parent is counted as invalid."""
     neighbourhood = SPACES["matmul of ones"]
     for parents in neighbourhood.space.sample(5, rng()).populations:
-        for mutation in (TileSize(), TileShape()):
+        for mutation in (TileSize(), TileShape(), TileLevels()):
             offspring = mutation.propose(parents, neighbourhood, rng())
             assert offspring.invalid == len(parents)
             assert not any(map(len, offspring.populations))
