@@ -15,7 +15,8 @@ from ansor.codegen.llvm.text import vector_type
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.intrinsics.pattern import operand_bits, tensor_intrinsics
-from ansor.runtime.multiply_adds import MultiplyAdd, chains, timer_on_all_threads
+from ansor.runtime.multiply_add_timer import multiply_add_timer
+from ansor.runtime.multiply_adds import MultiplyAdd, chains
 from ansor.task.isa import is_slow
 
 STEPS: Final = 200_000
@@ -56,7 +57,7 @@ class FmaPeak:
     """Times calls that keep all threads busy with multiply-adds of a dtype, `STEPS` of them all together."""
 
     def __init__(self, dtype: str = "float32") -> None:
-        self._timer = timer_on_all_threads(multiply_add(dtype, Machine.host()), STEPS, PIECES)
+        self._timer = multiply_add_timer(multiply_add(dtype, Machine.host()), STEPS, PIECES)
 
     def __call__(self, number: int) -> float:
         return self._timer(number)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ansor.runtime.interference import waiting_clock
+from ansor.runtime.interference import watch_kernel
 from ansor.runtime.jit import LoadedCode, load_object
 from ansor.runtime.pool import kernel_imports, set_num_threads, threads_in_force
 from ansor.runtime.timer import compiled_timer
@@ -49,7 +49,7 @@ class CPUProgram:
         self._arguments = arguments
         self.timed = compiled_timer(code[entry], tuple(memory.address for memory in arguments.memories), ())
         self.flush = flush_caches
-        self.waited = waiting_clock(threads_in_force(limit))
+        self.watch = watch_kernel(threads_in_force(limit), in_pool=True)
 
     def prepare(self) -> None:
         self._arguments.prepare()

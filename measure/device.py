@@ -21,7 +21,7 @@ from ansor.runtime.device.build import compiled
 from ansor.runtime.device.door import Device, open_device
 from ansor.runtime.device.package import DevicePackage
 from ansor.runtime.device.program import LoadedProgram
-from ansor.runtime.interference import Waited
+from ansor.runtime.interference import Watch, unwatched
 from measure.arena import canary_bytes, damage_around, poison
 from measure.arguments import ArgumentSet, ArgumentSpec
 
@@ -141,7 +141,7 @@ class DeviceTrial:
         launches = program.launches([guarded.memory for guarded in arguments.memories])
         self.timed: Callable[[int], float] = launches.seconds
         self.flush: Callable[[], None] = program.device.flush_caches
-        self.waited: Waited | None = None
+        self.watch: Watch = unwatched
 
     def prepare(self) -> None:
         self._arguments.prepare()

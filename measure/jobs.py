@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansor.runtime.interference import watched
 from measure.arguments import ArgumentSpec
 from measure.processor import CPU, processor
 from measure.timing import time_program
@@ -26,10 +25,12 @@ def prepare_builder() -> None:
 
 def prepare_runner() -> None:
     """Get everything ready for programs of the CPU; a runner's worker does so when it starts."""
-    from ansor.runtime.pool import kernel_imports
+    from ansor.runtime.core_speed import core_speed
+    from ansor.runtime.pool import get_num_threads, kernel_imports
 
     processor(CPU)
     kernel_imports()
+    core_speed(get_num_threads())
 
 
 def compile_program(text: str, machine: Mapping[str, Any], kind: str = CPU) -> dict[str, Any]:
@@ -101,9 +102,9 @@ def measure_program(
     arguments = [ArgumentSpec.from_json(spec) for spec in specs]
     program = processor(kind).load(object_bytes, entry, arguments, settings)
     program.prepare()
-    first, first_waited = watched(program.timed, 1, program.waited)
+    first, first_share = program.watch(program.timed, 1)
     program.verify()
     flush = program.flush if timing["flush"] else None
-    result = time_program(program.timed, first, timing, flush, program.waited, first_waited)
+    result = time_program(program.timed, first, timing, flush, program.watch, first_share)
     program.verify()
     return {"costs": list(result.results), "disturbed": result.disturbed, "redone": result.redone}

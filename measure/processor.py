@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Protocol
 
-from ansor.runtime.interference import Waited
+from ansor.runtime.interference import Watch
 from ansor.task.target import Target
 from measure.arguments import ArgumentSpec
 
@@ -29,13 +29,13 @@ class LoadedProgram(Protocol):
         Runs it so often and gives the seconds that took.
     flush
         Empties the caches.
-    waited
-        Tells how long its threads have waited for a core; None if that says nothing about its timings.
+    watch
+        Watches its timings for what else runs on the machine.
     """
 
     timed: Callable[[int], float]
     flush: Callable[[], None]
-    waited: Waited | None
+    watch: Watch
 
     def prepare(self) -> None:
         """Poison the outputs, and restore the inputs if the last program did not leave them as they were."""

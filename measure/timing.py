@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from math import ceil, inf
 from typing import Any, Final
 
-from ansor.runtime.interference import DISTURBED, Waited
+from ansor.runtime.interference import DISTURBED, Watch, unwatched
 from ansor.runtime.timing import TimeResult, time_calls
 
 SHORT_MS: Final = 1.0
@@ -41,8 +41,8 @@ def time_program(
     first: float,
     timing: Mapping[str, Any],
     flush: Callable[[], None] | None = None,
-    waited: Waited | None = None,
-    first_waited: float = 0.0,
+    watch: Watch = unwatched,
+    first_share: float = 0.0,
 ) -> TimeResult:
     """Time a program after its first call.
 
@@ -59,13 +59,13 @@ def time_program(
         what all calls may take together [s], so that there are fewer repeats of what takes long.
     flush
         Called before each repeat; empties the caches.
-    waited
+    watch
         Of `time_calls`: what tells a disturbance.
-    first_waited
-        Share of the first call for which threads waited; it tells whether that one was disturbed.
+    first_share
+        Share of the first call that something else took; it tells whether that one was disturbed.
     """
     if first > (timing.get("longest_call") or inf):
-        return TimeResult((first,), disturbed=int(first_waited > DISTURBED))
+        return TimeResult((first,), disturbed=int(first_share > DISTURBED))
     number, repeat, shortest = timing["number"], timing["repeat"], timing["min_repeat_ms"]
     slow = timing.get("slow_call") or inf
     calls = _Counted(timed, first)
@@ -74,7 +74,7 @@ def time_program(
     while len(looks) < LOOKS and (1e3 * calls.seconds < settling or (first > slow and not looks)):
         short = min(shortest, SHORT_MS)
         looks.append(
-            time_calls(calls, number=1, repeat=1, min_repeat_ms=short, before_repeat=flush, waited=waited)
+            time_calls(calls, number=1, repeat=1, min_repeat_ms=short, before_repeat=flush, watch=watch)
         )
     fastest = min(looks, key=lambda look: look.mean, default=TimeResult((first,)))
     if fastest.mean > slow * (LOADED if fastest.disturbed else 1):
@@ -91,7 +91,7 @@ def time_program(
         repeat=max(1, min(repeat, room)),
         min_repeat_ms=shortest,
         before_repeat=flush,
-        waited=waited,
+        watch=watch,
         most_redone=max(0, room - repeat),
     )
 

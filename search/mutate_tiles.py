@@ -6,6 +6,7 @@ tile's may change at once. They need not think of vectors: `search.offspring.til
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Final
 
@@ -64,15 +65,31 @@ class TileSize(Mutation):
 
 def move_factor(hole: Hole, lengths: Matrix, rng: np.random.Generator) -> Matrix:
     """Move a random divisor of one part of each row's split, part 0 included, to another part."""
+    return _moved(hole, lengths, rng, len(hole.columns) + 1, random_divisors)
+
+
+def move_level(hole: Hole, lengths: Matrix, rng: np.random.Generator) -> Matrix:
+    """Move all of one part of each row's split, part 0 included, to another; the innermost one stays."""
+    return _moved(hole, lengths, rng, len(hole.columns), lambda sizes, _: sizes)
+
+
+def _moved(
+    hole: Hole,
+    lengths: Matrix,
+    rng: np.random.Generator,
+    count: int,
+    factors: Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]],
+) -> Matrix:
+    """Move a factor of one of the first `count` parts of each row's split to another of these."""
     sizes = np.column_stack([outer_length(hole.extent, lengths), lengths])
-    rows = np.arange(len(sizes))
-    source = np.where(sizes > 1, rng.random(sizes.shape), -1.0).argmax(axis=1)
-    order = rng.random(len(sizes) * sizes.shape[1]).reshape(sizes.shape)
+    parts, rows = sizes[:, :count], np.arange(len(sizes))
+    source = np.where(parts > 1, rng.random(parts.shape), -1.0).argmax(axis=1)
+    order = rng.random(parts.shape)
     order[rows, source] = -1.0
     target = order.argmax(axis=1)
-    factor = random_divisors(sizes[rows, source], rng)
-    sizes[rows, source] //= factor
-    sizes[rows, target] *= factor
+    factor = factors(parts[rows, source], rng)
+    parts[rows, source] //= factor
+    parts[rows, target] *= factor
     return sizes[:, 1:]
 
 
@@ -104,7 +121,8 @@ class TileShape(Mutation):
 
     A tile fills the registers in few shapes, and one length after the other leads from one to the next only
     through tiles that spill or leave registers empty, all of them slow: 2 x 40 and 6 x 16 are both good,
-    2 x 16 and 6 x 40 are not. What is tiled around it keeps about its size.
+    2 x 16 and 6 x 40 are not. What is tiled around it keeps about its size. Where there are no two such
+    splits one level has another length.
     """
 
     name = "tile shape"
@@ -115,7 +133,7 @@ class TileShape(Mutation):
         family, values = parents.family, parents.values.copy()
         pairs = _tile_pairs(family)
         if not pairs:
-            return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
+            return TileSize().propose(parents, neighbourhood, rng)
         context = neighbourhood.space.context
         lanes = max(1, vector_bytes(context.target) // _ELEMENT)
         drawn = rng.integers(len(pairs), size=len(parents))
@@ -131,12 +149,12 @@ class TileShape(Mutation):
 
 
 class TileLevels(Mutation):
-    """Moves all of one level of a split to another, in two splits of a stage at once.
+    """Moves all of one level of a split to another, in two splits of a stage at once if both have one.
 
     Which loops are inside of which decides what stays in a cache while it is used. A product whose tiles are
     tiled once more, for parts of its terms, is fast, and so is one that adds up all terms of a tile at once,
     over few columns of an operand; with only the rows or only the columns changed it is neither, and slow.
-    Tiles in registers stay as they are.
+    Tiles in registers stay as they are. Where there are no two such splits one level has another length.
     """
 
     name = "tile levels"
@@ -147,7 +165,7 @@ class TileLevels(Mutation):
         family, values = parents.family, parents.values.copy()
         pairs = [pair for holes in family.register_tiles for pair in combinations(holes, 2)]
         if not pairs:
-            return same_family(parents, values, np.zeros(len(parents), dtype=np.bool_))
+            return TileSize().propose(parents, neighbourhood, rng)
         drawn = rng.integers(len(pairs), size=len(parents))
         for which, pair in enumerate(pairs):
             rows = np.flatnonzero(drawn == which)
@@ -155,19 +173,6 @@ class TileLevels(Mutation):
                 own = slice(hole.start, hole.stop)
                 values[rows, own] = move_level(hole, values[rows, own], rng)
         return tiles_changed(parents, values, neighbourhood)
-
-
-def move_level(hole: Hole, lengths: Matrix, rng: np.random.Generator) -> Matrix:
-    """Move all of one part of each row's split, part 0 included, to another; the innermost one stays."""
-    sizes = np.column_stack([outer_length(hole.extent, lengths), lengths])
-    outer = sizes[:, :-1]
-    rows = np.arange(len(outer))
-    source = np.where(outer > 1, rng.random(outer.shape), -1.0).argmax(axis=1)
-    target = (source + rng.integers(1, outer.shape[1], size=len(outer))) % outer.shape[1]
-    moved = outer[rows, source]
-    outer[rows, source] = 1
-    outer[rows, target] *= moved
-    return sizes[:, 1:]
 
 
 def _tile_pairs(family: Family) -> list[tuple[Hole, Hole]]:

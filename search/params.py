@@ -24,6 +24,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType(
         "sample_init_use_measured_ratio": Parameter(0.2, high=1),
         "evolutionary_search_population": Parameter(2048, low=1),
         "evolutionary_search_num_iters": Parameter(4),
+        "first_round_more_iters": Parameter(4),
         "evolutionary_search_mutation_prob": Parameter(0.85, high=1),
         "evolutionary_search_crossover_prob": Parameter(0.15, high=1),
         **space_parameters(),
@@ -41,8 +42,9 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `eps_greedy`: share of a round that is picked at random.
 - `sample_init_use_measured_ratio`: largest share of the first generation that was measured before.
 - `evolutionary_search_population`, `..._num_iters`: programs per generation, and generations bred from the
-  first; while nothing has been measured up to twice as many, so long as each has a better program than all
-  before it. 0 generations leaves random sampling with the model's choice.
+  first; 0 generations leaves random sampling with the model's choice.
+- `first_round_more_iters`: further generations at most while nothing has been measured, so long as each has
+  a better program than all before it.
 - `evolutionary_search_mutation_prob`, `..._crossover_prob`: how children come about; the rest is drawn anew.
   Together above 1, crossover gets what mutation leaves.
 - `max_tile_waste`: see `SketchParams`; 1.0 for tile lengths that divide, as in TVM.

@@ -309,16 +309,15 @@ class SketchPolicy(SearchPolicy):
         if fresh is None:
             fresh = self.space.sample(self._population - sum(map(len, best)), rng).populations
         keep = SPARE * wanted + SMALLEST_DRAW
-        generations = int(self.params["evolutionary_search_num_iters"])
         settings = Evolution(
             self.neighbourhood,
             self.mutations,
             self._population,
-            generations,
+            int(self.params["evolutionary_search_num_iters"]),
             float(self.params["evolutionary_search_mutation_prob"]),
             float(self.params["evolutionary_search_crossover_prob"]),
             int(self.params["max_families"]),
-            0 if len(history) else generations,
+            0 if len(history) else int(self.params["first_round_more_iters"]),
             self._per_tile(keep, history),
         )
         first = merged([*best, *fresh])

@@ -10,6 +10,7 @@ import pytest
 
 import ansor
 from ansor.errors import MeasureTimeoutError, WrongAnswerError
+from ansor.runtime.interference import CountingWatch
 from ansor.runtime.timing import TimeResult
 from measure import (
     BuildResult,
@@ -95,7 +96,7 @@ def test_repeats_are_done_again_if_there_is_time_for_it() -> None:
         run,
         0.5,
         {**FULL, "min_repeat_ms": 0.0, "number": 1, "all_calls": 3.0},
-        waited=lambda: 0.5 * next(waits),
+        watch=CountingWatch(lambda: 0.5 * next(waits)),
     )
     assert clock <= 5
     assert result.disturbed == len(result.results)
@@ -126,7 +127,10 @@ def test_a_load_beside_a_program_does_not_condemn_it(factor: float, costs: int) 
     clock = iter(range(1000))
     slow = {**FULL, "slow_call": 1e-3}
     result = time_program(
-        lambda number: factor * 1e-3 * number, factor * 1e-3, slow, waited=lambda: float(next(clock))
+        lambda number: factor * 1e-3 * number,
+        factor * 1e-3,
+        slow,
+        watch=CountingWatch(lambda: float(next(clock))),
     )
     assert len(result.results) == costs
 
@@ -277,8 +281,8 @@ def test_a_second_turn_that_fails_leaves_it_at_the_first_unless_the_answer_is_wr
 def test_a_program_that_is_called_once_tells_whether_that_was_disturbed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for waited, disturbed in ((0.04, 0), (0.06, 1)):
-        result = time_program(lambda _: 0.0, 3.0, FULL, first_waited=waited)
+    for share, disturbed in ((0.04, 0), (0.06, 1)):
+        result = time_program(lambda _: 0.0, 3.0, FULL, first_share=share)
         assert result == TimeResult((3.0,), disturbed=disturbed)
     (only,) = _turns(monkeypatch, 1, [2.6])  # its timeout is 10 s
     assert (only.costs, only.disturbed) == ((2.6,), 1)

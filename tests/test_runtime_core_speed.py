@@ -6,9 +6,12 @@ import pytest
 
 from ansor.codegen.machine import Machine
 from ansor.runtime import interference
+from ansor.runtime import multiply_add_timer as timer_module
 from ansor.runtime.core_speed import FEW, LATELY, TOLERANCE, CoreSpeed, core_speed
-from ansor.runtime.interference import DisturbanceClock, waiting_clock
-from ansor.runtime.multiply_adds import MultiplyAdd, timer_on_all_threads
+from ansor.runtime.interference import CoreWatch, CountingWatch, unwatched, watch_kernel
+from ansor.runtime.multiply_add_timer import multiply_add_timer
+from ansor.runtime.multiply_adds import MultiplyAdd
+from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timing import TimeResult, time_calls
 from ansor.task.host import available_cores
 
@@ -40,58 +43,74 @@ def test_what_is_slow_now_and_then_is_not_usual_and_what_stays_slow_is() -> None
     assert later[-1] == 0.0
 
 
-def test_what_slow_cores_cost_is_time_that_was_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the mean of what both readings found, beside what the system counts."""
-    now = iter([10.0, 11.0, 13.0, 14.0])
-    monkeypatch.setattr(interference.time, "perf_counter", lambda: next(now))
-    counted = iter([1.0, 1.25, None, 1.25])
-    monkeypatch.setattr(interference, "seconds_disturbed", lambda: next(counted))
+def test_slow_cores_disturb_by_the_mean_of_what_they_lacked_before_and_after() -> None:
+    """Beside what the system counts, which is not asked while the loop runs: it has threads woken."""
     half = 2.0 * (1 + TOLERANCE)
-    clock = DisturbanceClock(_speed(*[1.0] * FEW, 1.0, half, half, 1.0))
+    given = iter([*[1.0] * FEW, 1.0, half, half, half, 1.0, 1.0])
+    waited = 0.0
+
+    def loop() -> float:
+        nonlocal waited
+        waited += 7.0
+        return next(given)
+
+    def timed(number: int) -> float:
+        nonlocal waited
+        waited += 0.5
+        return 2.0 * number
+
+    speed = CoreSpeed(loop)
+    watch = CoreWatch(CountingWatch(lambda: waited), speed)
     for _ in range(FEW):
-        clock._speed.lacking()
-    readings = [clock() for _ in range(4)]
-    assert readings == pytest.approx([1.0, 1.25 + 0.25, 0.25 + 1.0, 1.25 + 1.25 + 0.25])
+        speed.lacking()
+    assert [watch(timed, 1) for _ in range(3)] == [
+        (2.0, pytest.approx(0.25 + share)) for share in (0.25, 0.5, 0.0)
+    ]
 
 
-def test_a_repeat_on_slow_cores_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interference, "seconds_disturbed", lambda: 0.0)
-    now = 0.0
-
-    def time_passed() -> float:
-        return now
-
-    monkeypatch.setattr(interference.time, "perf_counter", time_passed)
-    took = iter([9.0, 1.0, 2.0, 1.25])
-
-    def timed(_: int) -> float:
-        nonlocal now
-        seconds = next(took)
-        now += seconds
-        return seconds
-
+def test_a_repeat_on_slow_cores_is_done_again() -> None:
+    seconds = iter([9.0, 1.0, 2.0, 1.25])
     speed = _speed(*[1.0] * FEW, 1.0, 1.0, 2.0, 2.0, 1.0, 1.0)
     for _ in range(FEW):
         speed.lacking()
-    clock = DisturbanceClock(speed)
-    result = time_calls(timed, number=1, repeat=2, min_repeat_ms=0, waited=clock)
+    watch = CoreWatch(unwatched, speed)
+    result = time_calls(lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, watch=watch)
     assert result == TimeResult((1.0, 1.25), disturbed=0, redone=1)
 
 
-def test_the_loop_runs_on_this_machine() -> None:
-    speed = core_speed(available_cores())
-    assert all(0.0 <= speed.lacking() < 1.0 for _ in range(2 * FEW))
-    assert core_speed(available_cores()) is speed
-    clock = waiting_clock(available_cores())
-    assert clock is not None
-    first = clock()
-    assert first is not None
-    assert (clock() or 0.0) >= 0.0
-    assert waiting_clock(available_cores() + 1) is None
+def test_what_watches_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop tries the cores of this process's pool, and only where they are enough."""
+    cores = available_cores()
+    watch = watch_kernel(cores, in_pool=True)
+    assert isinstance(watch, CoreWatch)
+    assert watch.speed is core_speed(cores)
+    seconds, share = watch(lambda number: 0.25 * number, 4)
+    assert seconds == 1.0
+    assert share >= 0.0
+    assert watch_kernel(cores, in_pool=False) == CountingWatch(interference.seconds_disturbed)
+    assert watch_kernel(cores + 1, in_pool=True) is unwatched
+    monkeypatch.setattr(interference, "available_cores", lambda: 0)
+    assert watch_kernel(1, in_pool=True) is unwatched
+
+
+def test_the_loop_runs_on_the_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On no more than its target has, however many the pool has."""
+    limits: list[int | None] = []
+
+    def imports(limit: int | None = None) -> dict[str, int]:
+        limits.append(limit)
+        return kernel_imports(limit)
+
+    monkeypatch.setattr(timer_module, "kernel_imports", imports)
+    core_speed.cache_clear()
+    for threads in (1, 2, 1):
+        core_speed(threads)
+    core_speed.cache_clear()
+    assert limits == [1, 2]
 
 
 def test_more_steps_on_all_threads_take_longer() -> None:
     kind = MultiplyAdd.of_floats("float", Machine.host().vector_bits // 32)
-    few, many = (timer_on_all_threads(kind, steps, 4) for steps in (10_000, 400_000))
+    few, many = (multiply_add_timer(kind, steps, 4) for steps in (10_000, 400_000))
     few(1)
     assert min(many(1) for _ in range(3)) > 2 * min(few(1) for _ in range(9))

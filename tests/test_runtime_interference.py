@@ -18,7 +18,7 @@ from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.medians import median_interval
 from ansor.runtime import interference
-from ansor.runtime.interference import seconds_waited, waited_share
+from ansor.runtime.interference import CountingWatch, seconds_waited, waited_share
 from ansor.runtime.pool_ir import Waiting, default_waiting
 from ansor.runtime.timing import TimeResult, time_calls
 from ansor.task.host import available_cores
@@ -118,7 +118,7 @@ def test_a_disturbed_repeat_is_done_again() -> None:
     times, readings = _clocks([(1.0, 0.0), (3.0, 2.0), (1.5, 0.0)])
     seconds, clock = iter([9.0, *times]), iter(readings)  # the first call is not timed
     result = time_calls(
-        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, waited=lambda: next(clock)
+        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, watch=CountingWatch(lambda: next(clock))
     )
     assert result == TimeResult((1.0, 1.5), disturbed=0, redone=1)
     assert str(result).endswith("(2 repeats, 1 redone because of another load)")
@@ -128,7 +128,7 @@ def test_a_load_that_stays_is_not_waited_out() -> None:
     times, readings = _clocks([(3.0, 2.0), (2.0, 0.4), (5.0, 4.0)])
     seconds, clock = iter([9.0, *times]), iter(readings)
     result = time_calls(
-        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, waited=lambda: next(clock)
+        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, watch=CountingWatch(lambda: next(clock))
     )
     assert result == TimeResult((2.0, 5.0), disturbed=2, redone=1)
     assert str(result).endswith("(2 repeats, 2 disturbed and 1 redone because of another load)")
@@ -164,7 +164,9 @@ def test_threads_that_take_cores_from_each_other_are_no_other_load(
 
 def test_nothing_is_done_again_where_nobody_counts() -> None:
     seconds = iter([9.0, 1.0, 5.0])
-    result = time_calls(lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, waited=lambda: None)
+    result = time_calls(
+        lambda _: next(seconds), number=1, repeat=2, min_repeat_ms=0, watch=CountingWatch(lambda: None)
+    )
     assert result == TimeResult((1.0, 5.0))
 
 

@@ -313,6 +313,24 @@ def test_proposals_are_new_legal_and_differ_in_what_is_compiled(
     assert len({plan_key(one, state) for state in states}) == len({program_key(s) for s in states}) == 40
 
 
+def test_only_a_first_round_breeds_more_generations(task: SearchTask) -> None:
+    """While the model finds better programs; none if none are asked for."""
+
+    def generations(history: History, **changes: Any) -> int:
+        settings = params(evolutionary_search_num_iters=1, **changes)
+        policy = SketchPolicy(task, LovesOneTile(), settings, seed=3)
+        policy.propose(0, 8, history)
+        assert policy.last_outcome is not None
+        return len(policy.last_outcome.families) - 1
+
+    assert 2 <= generations(History()) <= 5
+    assert generations(History(), first_round_more_iters=0) == 1
+    one = SketchPolicy(task, RandomModel()).propose(0, 1, History()).states[0]
+    measured = History()
+    measured.add(Trial(program_key(one), one, result_of(1e-3)))
+    assert generations(measured) == 1
+
+
 def test_a_search_with_a_model_beats_random_search(task: SearchTask) -> None:
     """On a smooth landscape, by the median of nine seeds."""
 

@@ -1,4 +1,4 @@
-"""Whether something else took the processor while a program was timed.
+"""Whether something else took the processor, or slowed it down, while a program was timed.
 
 The system counts, for each thread, how long it was ready to run and had no core (Linux: the second number of
 ``/proc/self/task/*/schedstat``, in nanoseconds). On a quiet machine that is next to nothing; with another
@@ -12,8 +12,8 @@ hypervisor takes from the cores is counted, too, where it tells (Linux: the eigh
 in ticks of 10 ms).
 
 A core may be there all the time and be slow: others share its ports, or its clock is low. A short loop before
-and after what is timed tells (`ansor.runtime.core_speed`); the part of its usual speed that a core lacks
-counts like the same part of the time.
+and after a kernel tells (`ansor.runtime.core_speed`); the part of its usual speed that a core lacks counts
+like the same part of the time.
 
 What nobody sees: caches and memory that others keep busy from cores of their own. And it cannot be told whom
 a thread waited for: where a program runs on more threads than there are cores, its own threads wait for each
@@ -23,8 +23,8 @@ other, so there nothing counts as a disturbance.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from ansor.runtime.core_speed import CoreSpeed, core_speed
@@ -67,29 +67,9 @@ def waiting_clock(threads: int) -> Waited | None:
     Returns
     -------
     Waited or None
-        A `DisturbanceClock`; None if there are more threads than cores, which take the cores from each other.
+        `seconds_disturbed`; None if there are more threads than cores, which take the cores from each other.
     """
-    return DisturbanceClock(core_speed(threads)) if threads <= available_cores() else None
-
-
-class DisturbanceClock:
-    """`seconds_disturbed`, and what slow cores cost: the mean of what two readings found lacking.
-
-    A reading takes some tenths of a millisecond.
-    """
-
-    def __init__(self, speed: CoreSpeed) -> None:
-        self._speed = speed
-        self._lost = 0.0
-        self._last: tuple[float, float] | None = None
-
-    def __call__(self) -> float:
-        counted, lacking, now = seconds_disturbed() or 0.0, self._speed.lacking(), time.perf_counter()
-        if self._last is not None:
-            then, lacked = self._last
-            self._lost += 0.5 * (lacked + lacking) * (now - then)
-        self._last = now, lacking
-        return counted + self._lost
+    return seconds_disturbed if threads <= available_cores() else None
 
 
 def seconds_disturbed() -> float | None:
@@ -119,8 +99,52 @@ def waited_share(before: float | None, after: float | None, seconds: float) -> f
     return max(0.0, after - before) / seconds
 
 
-def watched(timed: Callable[[int], float], number: int, waited: Waited | None) -> tuple[float, float]:
-    """Run something so often; give the seconds that took, and the share for which threads waited."""
-    before = None if waited is None else waited()
-    seconds = timed(number)
-    return seconds, 0.0 if waited is None else waited_share(before, waited(), seconds)
+Watch = Callable[[Callable[[int], float], int], tuple[float, float]]
+"""Runs something so often; gives the seconds that took, and the share of them that something else took."""
+
+
+def unwatched(timed: Callable[[int], float], number: int) -> tuple[float, float]:
+    """Run something so often, and count nothing as a disturbance: a `Watch`."""
+    return timed(number), 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CountingWatch:
+    """Goes by a clock of what the system counts."""
+
+    waited: Waited
+
+    def __call__(self, timed: Callable[[int], float], number: int) -> tuple[float, float]:
+        before = self.waited()
+        seconds = timed(number)
+        return seconds, waited_share(before, self.waited(), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreWatch:
+    """Adds to what another finds the mean of what cores lacked before and after it."""
+
+    counted: Watch
+    speed: CoreSpeed
+
+    def __call__(self, timed: Callable[[int], float], number: int) -> tuple[float, float]:
+        before = self.speed.lacking()
+        seconds, share = self.counted(timed, number)
+        return seconds, share + 0.5 * (before + self.speed.lacking())
+
+
+def watch_kernel(threads: int, in_pool: bool) -> Watch:
+    """Choose what watches the timings of a kernel.
+
+    Parameters
+    ----------
+    threads
+        On which it runs. If they are more than there are cores nothing counts.
+    in_pool
+        Whether it runs on this process's pool, where its cores can be tried. A loaded library has its own.
+    """
+    waited = waiting_clock(threads)
+    if waited is None:
+        return unwatched
+    counted = CountingWatch(waited)
+    return CoreWatch(counted, core_speed(threads)) if in_pool else counted

@@ -20,7 +20,7 @@ from ansor.codegen.machine import Machine
 from ansor.errors import BuildError, DefinitionError, RunError, TargetError
 from ansor.locks import fork_safe_lock
 from ansor.runtime.arguments import BoundCall, bind, refuse_keywords, returned
-from ansor.runtime.interference import waiting_clock
+from ansor.runtime.interference import watch_kernel
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool import adopt_library, kernel_imports, threads_in_force
 from ansor.runtime.signature import Signature
@@ -212,7 +212,7 @@ class Module:
                 repeat=repeat,
                 min_repeat_ms=min_repeat_ms,
                 before_repeat=before_repeat,
-                waited=waiting_clock(threads_in_force(self._signature.threads)),
+                watch=watch_kernel(threads_in_force(self._signature.threads), self._object is not None),
             )
 
         return evaluate

@@ -12,7 +12,7 @@ from typing import Final
 
 from ansor.checks import check_integer, check_number
 from ansor.medians import median_interval, median_spread, repeats_text
-from ansor.runtime.interference import DISTURBED, Waited, watched
+from ansor.runtime.interference import DISTURBED, Watch, unwatched
 
 GROWTH = 1.618
 """Least factor by which `number` grows when a repeat was shorter than asked."""
@@ -88,7 +88,7 @@ def time_calls(
     repeat: int,
     min_repeat_ms: float,
     before_repeat: Callable[[], object] | None = None,
-    waited: Waited | None = None,
+    watch: Watch = unwatched,
     most_redone: int | None = None,
 ) -> TimeResult:
     """Repeat a measurement.
@@ -109,9 +109,8 @@ def time_calls(
         of `NOTHING` calls or more that takes no time at all counts.
     before_repeat
         Called, untimed, before every run of `number` calls; for flushing caches.
-    waited
-        Tells how long threads have waited for a core (`ansor.runtime.interference.seconds_disturbed`); None:
-        nothing counts as disturbed.
+    watch
+        Tells what something else disturbed (`ansor.runtime.interference.watch_kernel`).
     most_redone
         None: as often as there are repeats.
 
@@ -134,7 +133,7 @@ def time_calls(
         while True:
             if before_repeat is not None:
                 before_repeat()
-            seconds, share = watched(timed, number, waited)
+            seconds, share = watch(timed, number)
             if seconds * 1e3 < min_repeat_ms and (seconds > 0 or number < NOTHING):
                 number = _enough_calls(number, seconds, min_repeat_ms)
                 continue
