@@ -29,7 +29,7 @@ LATELY: Final = 256
 FEW: Final = 8
 """Until so many are known, none is called slow."""
 TOLERANCE: Final = 0.1
-"""Part of its usual speed that a core may lack before that counts: so much a quiet machine varies."""
+"""Part of its usual speed that a core may lack before that counts."""
 
 
 class CoreSpeed:
