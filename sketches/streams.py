@@ -74,9 +74,10 @@ def _reads_reduction(context: SketchContext, state: State, stage_id: int) -> boo
 
     What will be inlined between the two does not count.
     """
-    own, pending = state.stages[stage_id].op, [stage_id]
+    own, pending, seen = state.stages[stage_id].op, [stage_id], {stage_id}
     while pending:
-        for producer in state.direct_producers(pending.pop()):
+        for producer in state.direct_producers(pending.pop()) - seen:
+            seen.add(producer)
             op = state.stages[producer].op
             if isinstance(op, ComputeOp) and op.reduce_axis and state.access.elementwise_match(op, own):
                 return True

@@ -19,9 +19,10 @@ from search.crossover import crossover
 from search.default_mutations import CPU_MUTATIONS
 from search.params import ABLATIONS, DEFAULT_PARAMS, REFERENCE_SPACE, resolve_params
 from search.sketch_policy import SketchPolicy
-from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches
+from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches, streams
 from sketches.columns import fill_holes
 from sketches.derive import CPU_EXTRA_RULES
+from sketches.inline import will_be_inlined
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.params import SketchParams
@@ -567,3 +568,28 @@ def test_children_are_legal_and_right(name: str) -> None:
         state = child.materialize(0)
         check_program(state)
         Case.of(state).check_interpreted(lowered(state))
+
+
+def _met_again(x: Tensor) -> Tensor:
+    """Two stages that each read another, and one that reads both."""
+    one, two = (te.compute(x.shape, lambda i, j, by=by: x[i, j] + by, name=f"Plus{by}") for by in (1, 2))
+    return te.compute(x.shape, lambda i, j: one[i, j] * two[i, j], name="Both")
+
+
+def test_paths_between_two_products_that_meet_again_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen stages that each read the one before in two ways are 65536 paths, and 48 stages."""
+    asked = 0
+
+    def counted(*args: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return will_be_inlined(*args)
+
+    monkeypatch.setattr(streams, "will_be_inlined", counted)
+    left, middle, product = matmul(8, 8, 8)
+    for _ in range(16):
+        product = _met_again(product)
+    right, k = te.placeholder((8, 8), name="Right"), te.reduce_axis((0, 8), name="k")
+    last = te.compute((8, 8), lambda i, j: te.sum(product[i, k] * right[k, j], axis=k), name="Last")
+    assert generate_sketches(task_of([left, middle, right, last]))
+    assert 0 < asked < 1000
