@@ -218,12 +218,16 @@ def test_programs_that_the_model_rules_out_do_not_count() -> None:
 
 
 def test_a_taught_policy_searches_by_its_model() -> None:
-    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    params = {
+        "evolutionary_search_population": 64,
+        "evolutionary_search_num_iters": 1,
+        "first_round_more_iters": 0,
+    }
     task = Case("matmul", (64, 64, 64), "").task()
     policy = search_throughput.taught_policy(task, 160, params)
     history = ansor.History()
     first = search_throughput.timed_round(policy, 0, history)
-    assert 0 < first.valid <= first.scored <= 6 * 64
+    assert 0 < first.valid <= first.scored <= 2 * 64
     assert len(history) > 0
     assert search_throughput.feature_count(policy) >= 164
     assert policy.model.informative
