@@ -36,6 +36,7 @@ from ansor.errors import DefinitionError
 from ansor.runtime.multiply_adds import known_fma_ports
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
+from ansor.te.sizes import size_bytes
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
 from costmodel.candidates import Candidates
@@ -190,7 +191,7 @@ _RATES: Final = (
 _OF_A_CORE: Final = ("ports", "latency", "L2")
 """What a core does itself, while it does not wait for what all of them share."""
 _KIND: Final = "AnalyticModel"
-_FORMULAS: Final = 3
+_FORMULAS: Final = 4
 """Another number for every change of what is made of features and rates."""
 
 
@@ -297,7 +298,8 @@ class AnalyticModel(CostModel):
         parallel = raw["parallel_launches"] > 0
         share = np.where(parallel, core.cores * raw["parallel_balance"], 1.0)
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
-        cold = raw["footprint"] > core.caches[-1][0]
+        moved = sum(map(size_bytes, task.compute_dag.tensors))
+        cold = np.maximum(raw["footprint"], moved) > core.caches[-1][0]
         times = {
             "ports": self._ports(raw, core.hardware, known_fma_ports(core.hardware, task.target)) / share,
             "latency": self._latency(raw) * spread / share,
@@ -316,6 +318,9 @@ class AnalyticModel(CostModel):
 
     def _memory(self, raw: Raw, cold: NDArray[np.bool_]) -> FloatArray:
         """Cycles of what all cores together move to and from memory.
+
+        What a statement touches is there if that, or all that the program is given and gives back, is more
+        than the last cache holds: then others have taken its place since the last call.
 
         A store through the caches fetches the line and writes it back later, which the traffic counts as two;
         one that passes them by writes the line, whether or not the caches had room for it.

@@ -185,6 +185,35 @@ def test_waiting_is_counted_in_begins_of_streams_and_lines() -> None:
     assert found == pytest.approx(traffic / rates.memory + waiting, rel=1e-3)
 
 
+def through_scratch(n: int, streaming: bool) -> tuple[list[te.Tensor], State]:
+    """A product of n in tiles of registers, and their copies to the output."""
+    tensors = matmul(n, n, n)
+    c = tensors[2]
+    s = te.create_schedule([c.op])
+    local = s.cache_write(c, "local")
+    i, j = c.op.axis
+    io, ii = s[c].split(i, 4)
+    jo, ji = s[c].split(j, 16)
+    s[c].reorder(jo, io, ii, ji)
+    s[c].parallel(jo)
+    s[local].compute_at(s[c], io)
+    if streaming:
+        s[c].streaming_stores()
+    state: State = s.state
+    return tensors, state
+
+
+@pytest.mark.parametrize(("n", "pays"), [(512, False), (2048, True)])
+def test_stores_pass_the_caches_by_where_a_program_moves_more_than_they_hold(n: int, pays: bool) -> None:
+    """Its output alone would fit, here as there."""
+    (tensors, usual), (_, streaming) = (through_scratch(n, streaming) for streaming in (False, True))
+    output = 4 * n**2
+    assert output < HARDWARE.cache_bytes[-1]
+    assert (3 * output > HARDWARE.cache_bytes[-1]) == pays
+    one, other = seconds(tensors, usual, streaming)
+    assert (other < one) == pays
+
+
 def test_more_work_takes_longer() -> None:
     times = [
         seconds(matmul(n, 64, 64), State.initial(ComputeDAG(matmul(n, 64, 64))))[0] for n in (16, 32, 64, 128)
