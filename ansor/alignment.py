@@ -70,9 +70,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, apart_from: Sequence[Array
     return _empty(shape, to_numpy(dtype), apart_from)
 
 
-def aligned_copy(array: Array) -> Array:
-    """Copy an array to row-major memory that begins at a multiple of 64 bytes."""
-    copy = _empty(array.shape, array.dtype)
+def aligned_copy(array: Array, apart_from: Sequence[Array] = ()) -> Array:
+    """Copy an array to row-major memory that begins on a line; for `apart_from` see `aligned_empty`."""
+    copy = _empty(array.shape, array.dtype, apart_from)
     copy[...] = array
     return copy
 

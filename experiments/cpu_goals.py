@@ -22,15 +22,29 @@ TIME_OF_METASCHEDULE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operations with one goal: speed over the best library, of their geometric mean, share of the limit."""
+    """
+    Operations with one goal.
+
+    Attributes
+    ----------
+    speed
+        Over the best library.
+    mean
+        The geometric mean of these.
+    share
+        Of a limit of the machine.
+    share_of
+        Of which one, "FMA" or "memory"; empty for that which binds.
+    """
 
     speed: float
     mean: float | None = None
     share: float | None = None
+    share_of: str = ""
 
 
 GROUPS: Final[Mapping[str, Group]] = {
-    "product": Group(1.1, share=0.93),
+    "product": Group(1.1, share=0.93, share_of="FMA"),
     "odd product": Group(1.0),
     "further product": Group(1.0),
     "batch": Group(1.2),
@@ -38,7 +52,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "algorithms": Group(1.0, mean=1.1),
     "convolution": Group(1.0, mean=1.3),
     "channels first": Group(1.0),
-    "stream": Group(1.2, share=0.90),
+    "stream": Group(1.2, share=0.90, share_of="memory"),
     "dtypes": Group(0.8),
 }
 APART: Final = ("algorithms", "dtypes", "channels first")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import ansor
 from ansor.runtime.arguments import bind
-from ansor.runtime.interference import waiting_clock
+from ansor.runtime.interference import Waited, waiting_clock
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
@@ -35,9 +35,9 @@ Array = npt.NDArray[Any]
 OURS: Final = "ansor"
 LEFT_OUT: Final = "left out"
 """Why a peer is missing that was not asked for."""
-SHORT: Final = 50e-6
-"""Seconds below which the cost of a call from Python counts: ours are timed without it, others have it
-subtracted."""
+SHORT: Final = 1e-3
+"""Seconds below which the cost of a call from Python counts, some 3 to 20 us: ours are timed without it,
+others have it subtracted."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
 SETTLE: Final = 0.05
@@ -206,15 +206,15 @@ def side_by_side(
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
     timers |= limit_timers(case.traffic(), case.dtype)
 
-    def all_times(others: Mapping[str, Timer]) -> QuietTurns:
+    def all_times(server: Server | None = None) -> QuietTurns:
         return quiet_turns(
-            {**timers, **others},
+            timers if server is None else {**timers, METASCHEDULE: server.timer},
             repeats,
             1e-3 * milliseconds,
             PAUSE,
             quiet=lambda: _quiet(threads),
             least=QUIET,
-            waited=waiting_clock(threads),
+            waited=_waiting(threads, server),
         )
 
     found = None
@@ -222,10 +222,10 @@ def side_by_side(
         try:
             with Server(served, inputs, answer) as server:
                 check(METASCHEDULE, server.answer(), answer, case.tolerance)
-                found = all_times({METASCHEDULE: server.timer})
+                found = all_times(server)
         except (AssertionError, RuntimeError, OSError, ValueError) as error:
             skipped[METASCHEDULE] = gist(error)
-    found = found or all_times({})
+    found = found or all_times()
     streaming = "!nontemporal" in kernel.get_source("ll")
     return {
         "times": found.times,
@@ -237,6 +237,19 @@ def side_by_side(
         "again": found.again,
         "notes": notes,
     }
+
+
+def _waiting(threads: int, server: Server | None) -> Waited | None:
+    """What tells whether threads had to wait for their cores: ours, a library's, or those of a server."""
+    ours = waiting_clock(threads)
+    if ours is None or server is None:
+        return ours
+
+    def all_of_them() -> float | None:
+        waited = ours()
+        return None if waited is None else waited + server.waited
+
+    return all_of_them
 
 
 def _quiet(threads: int) -> float:

@@ -165,9 +165,14 @@ class Result:
         return None if reached and self.unknown else reached
 
     @property
+    def share_of(self) -> str:
+        """What the share is of: "FMA" or "memory", of which the goal is, or which binds."""
+        return self.case.goal.share_of or self.limit.kind
+
+    @property
     def share(self) -> float:
-        """Of the limit that binds, with the kind of stores that our kernel has."""
-        like = self.limit.compute if self.limit.kind == "FMA" else self.limit.stream_like
+        """Of one of the limits, that of memory with the kind of stores that our kernel has."""
+        like = self.limit.compute if self.share_of == "FMA" else self.limit.stream_like
         return like / self.seconds
 
     @property
@@ -239,6 +244,7 @@ class Result:
             "limit_seconds": self.limit.seconds,
             "limits": asdict(self.limit),
             "share": self.share,
+            "share_of": self.share_of,
             "weights": self.weights,
             "metaschedule": None if rivalry is None else rivalry.to_json(),
             "metaschedule_tuning_seconds": self.tuner,
@@ -291,7 +297,7 @@ def add_rows(bench: Bench, result: Result) -> None:
 
 
 def _limit_text(result: Result) -> str:
-    if result.limit.kind == "FMA":
+    if result.share_of == "FMA":
         return "multiply-add peak"
     kind = "non-temporal" if result.measured.streaming else "cached"
     return f"stream, {kind} stores ({result.limit.stream / result.seconds:.2f} of the fastest)"

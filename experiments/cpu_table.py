@@ -21,7 +21,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     *((name, lambda r, name=name: _milliseconds(r, name)) for name in PEERS),
     (METASCHEDULE, lambda r: _milliseconds(r, METASCHEDULE)),
     ("limit", lambda r: f"{1e3 * r.limit.seconds:.3g} {r.limit.kind}"),
-    ("share", lambda r: f"{r.share:.2f}"),
+    ("share", lambda r: f"{r.share:.2f}" + ("" if r.share_of == r.limit.kind else f" of {r.share_of}")),
     ("speed", lambda r: "" if r.best is None else f"{r.over(r.best).median:.2f}"),
     ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
@@ -77,7 +77,10 @@ def details(results: Sequence[Result]) -> str:
 
 def _notes(results: Sequence[Result]) -> list[str]:
     """Say what the columns mean, and what must be said of some rows."""
-    notes = ["times in ms; share: of the limit, for streams with the kind of stores that our kernel has"]
+    notes = [
+        "times in ms; share: of the limit, or of the other one where that is the goal; of memory it is that "
+        "of a stream with the kind of stores that our kernel has"
+    ]
     notes.append(
         "quiet: the share of its cores that the measuring process got beside its times, 1 on a machine of "
         f"its own, the median of the rounds; below {QUIET:g} a row has no verdict"

@@ -94,8 +94,11 @@ def _channels_back(answer: Any) -> Any:
 
 
 def _matmul(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
-    product = torch.matmul if tensors[0].is_floating_point() else torch._int_mm
-    return TorchProgram(product, tensors, weights=(1,))
+    if tensors[0].is_floating_point():
+        return TorchProgram(torch.matmul, tensors, weights=(1,))
+    if hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        return _product_of_bytes(torch, *tensors)
+    return TorchProgram(torch._int_mm, tensors, weights=(1,))
 
 
 def _dense(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
@@ -118,15 +121,38 @@ def _convolution(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: F
     return TorchProgram(run, [image, weight], _channels_back, (1,))
 
 
-def _convolution_of_bytes(torch: Any, image: Any, weight: Any, where: Sequence[Any]) -> TorchProgram:
-    """Use the operator of quantized networks, with scales of 1; sums below 2 ** 24 are exact in its float32.
+def _unsigned(torch: Any, tensor: Any) -> tuple[Any, int]:
+    """Bytes as operators of quantized networks take them, and which of them stands for 0.
 
-    It takes unsigned images alone: signed ones are made such beforehand, and it is told what stands for 0.
-    Without VNNI its sums of 16 bits may saturate. `where` is its stride, padding, dilation and groups.
+    These have scales, here 1, and sums below 2 ** 24 are exact in their float32. Signed bytes are made
+    unsigned beforehand. Without VNNI their sums of 16 bits may saturate.
     """
-    zero = 0
-    if image.dtype == torch.int8:
-        image, zero = image.view(torch.uint8) ^ MIDDLE, MIDDLE
+    if tensor.dtype == torch.int8:
+        return tensor.view(torch.uint8) ^ MIDDLE, MIDDLE
+    return tensor, 0
+
+
+def _product_of_bytes(torch: Any, first: Any, second: Any) -> TorchProgram:
+    """Use the operator of quantized networks, which packs the second factor (`_unsigned`)."""
+    given, zero = _unsigned(torch, first)
+    columns = second.shape[1]
+    scales, zeros = torch.ones(columns), torch.zeros(columns, dtype=torch.int32)
+    operators = torch.ops.onednn
+    packed = operators.qlinear_prepack(second.t().contiguous(), list(given.shape))
+
+    def run(x: Any, w: Any) -> Any:
+        output = (1.0, 0, torch.float32)
+        return operators.qlinear_pointwise(x, 1.0, zero, w, scales, zeros, None, *output, "none", [], "")
+
+    return TorchProgram(run, [given, packed], weights=(1,), packs=True)
+
+
+def _convolution_of_bytes(torch: Any, image: Any, weight: Any, where: Sequence[Any]) -> TorchProgram:
+    """Use the operator of quantized networks (`_unsigned`).
+
+    `where` is its stride, padding, dilation and groups.
+    """
+    image, zero = _unsigned(torch, image)
     scales, zeros = torch.ones(len(weight)), torch.zeros(len(weight), dtype=torch.int32)
     operators = torch.ops.onednn
     packed = operators.qconv_prepack(weight, scales, 1.0, zero, *where, list(image.shape))
