@@ -20,7 +20,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansor.errors import AnsorError
+from ansor.errors import AnsorError, DefinitionError
+from ansor.plugins import brief
 from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
@@ -135,11 +136,17 @@ def find_best_record(
 
     Raises
     ------
+    DefinitionError
+        If the key is no text.
     FileNotFoundError
         If there is no such log.
     LogFormatError
         If it has a line that cannot be understood.
     """
+    if workload_key is not None and not isinstance(workload_key, str):
+        raise DefinitionError(
+            f"workload_key={brief(workload_key)} is no text: pass the key of a task, task.workload_key"
+        )
     wanted = _Wanted(workload_key, target, include_compatible, dag, layout_rewrite_option)
     reader, lines, records = RecordReader(filename), list[int](), list[Record]()
     for record in reader.measurements():

@@ -484,6 +484,14 @@ def test_best_record_is_the_fastest_success_that_fits(tmp_path: Path) -> None:
     assert load_best_record(log, '["nothing"]') == (None, None)
 
 
+def test_a_task_is_no_workload_key(tmp_path: Path) -> None:
+    log = tmp_path / "a.json"
+    inp, res = example(1e-3, '["matmul", 512, 512, 512]')
+    save_records(log, [inp], [res])
+    with pytest.raises(DefinitionError, match=r"pass the key of a task, task\.workload_key"):
+        load_best_record(log, inp.task)  # type: ignore[arg-type]
+
+
 def test_compatible_sizes_count_times_their_ratio(tmp_path: Path) -> None:
     log = tmp_path / "a.json"
     for cost, key in ((1e-3, '["matmul", 256, 512, 512]'), (1.5e-3, '["matmul", 512, 512, 512]')):
