@@ -319,8 +319,9 @@ class AnalyticModel(CostModel):
     def _memory(self, raw: Raw, cold: NDArray[np.bool_]) -> FloatArray:
         """Cycles of what all cores together move to and from memory.
 
-        What a statement touches is there if that, or all that the program is given and gives back, is more
-        than the last cache holds: then others have taken its place since the last call.
+        What a statement touches comes from memory, once at least, if that, or all that the program is given
+        and gives back, is more than the last cache holds: then others have taken its place since the last
+        call. So does scratch, of which there is little.
 
         A store through the caches fetches the line and writes it back later, which the traffic counts as two;
         one that passes them by writes the line, whether or not the caches had room for it.

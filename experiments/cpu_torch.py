@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from ansor.codegen.machine import Machine
 from ansor.workloads.rows import LAYER_NORM_EPSILON
 
 Form = Literal["nchw", "nhwc"]
@@ -96,9 +97,9 @@ def _channels_back(answer: Any) -> Any:
 def _matmul(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
     if tensors[0].is_floating_point():
         return TorchProgram(torch.matmul, tensors, weights=(1,))
-    if hasattr(torch.ops.onednn, "qlinear_pointwise"):
+    if "vpdpbusd" in Machine.host().instructions and hasattr(torch.ops.onednn, "qlinear_pointwise"):
         return _product_of_bytes(torch, *tensors)
-    return TorchProgram(torch._int_mm, tensors, weights=(1,))
+    return TorchProgram(torch._int_mm, tensors, weights=(1,))  # exact anywhere
 
 
 def _dense(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
