@@ -36,7 +36,6 @@ from ansor.errors import DefinitionError
 from ansor.runtime.multiply_adds import known_fma_ports
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
-from ansor.te.sizes import size_bytes
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
 from costmodel.candidates import Candidates
@@ -298,8 +297,7 @@ class AnalyticModel(CostModel):
         parallel = raw["parallel_launches"] > 0
         share = np.where(parallel, core.cores * raw["parallel_balance"], 1.0)
         spread = np.where(parallel, np.maximum(raw["parallel_cores"], 1.0), 1.0)
-        moved = sum(map(size_bytes, task.compute_dag.tensors))
-        cold = np.maximum(raw["footprint"], moved) > core.caches[-1][0]
+        cold = np.maximum(raw["footprint"], task.compute_dag.traffic_bytes) > core.caches[-1][0]
         times = {
             "ports": self._ports(raw, core.hardware, known_fma_ports(core.hardware, task.target)) / share,
             "latency": self._latency(raw) * spread / share,
@@ -309,9 +307,9 @@ class AnalyticModel(CostModel):
         }
         longest = np.maximum.reduce(list(times.values()))
         rest = np.sum(list(times.values()), axis=0) - longest
-        core = np.maximum.reduce([times[name] for name in _OF_A_CORE])
-        shown = max(0.0, rates.overlap - rates.l3_overlap) * np.minimum(core, times["L3"])
-        exposed = np.maximum(np.maximum(core, times["L3"]) + shown - longest, 0.0)
+        own = np.maximum.reduce([times[name] for name in _OF_A_CORE])
+        shown = max(0.0, rates.overlap - rates.l3_overlap) * np.minimum(own, times["L3"])
+        exposed = np.maximum(np.maximum(own, times["L3"]) + shown - longest, 0.0)
         times["launch"] = raw["parallel_launches"] * rates.launch
         times["seconds"] = longest + (1.0 - rates.overlap) * rest + exposed + times["launch"]
         return {name: cycles / rates.hertz for name, cycles in times.items()}

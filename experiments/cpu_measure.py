@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import ansor
 from ansor.runtime.arguments import bind
-from ansor.runtime.interference import Waited, waiting_clock
+from ansor.runtime.interference import Waited, seconds_waited, waiting_clock
 from experiments.cpu_cases import CASES, Case
 from experiments.cpu_limits import limit_timers
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
@@ -214,7 +214,7 @@ def side_by_side(
             PAUSE,
             quiet=lambda: _quiet(threads),
             least=QUIET,
-            waited=_waiting(threads, server),
+            waited=waited_by_all(threads, server),
         )
 
     found = None
@@ -239,15 +239,15 @@ def side_by_side(
     }
 
 
-def _waiting(threads: int, server: Server | None) -> Waited | None:
-    """What tells whether threads had to wait for their cores: ours, a library's, or those of a server."""
+def waited_by_all(threads: int, server: Server | None) -> Waited | None:
+    """Choose what tells how long threads waited for cores: ours, a library's, and those of a server."""
     ours = waiting_clock(threads)
     if ours is None or server is None:
         return ours
 
     def all_of_them() -> float | None:
-        waited = ours()
-        return None if waited is None else waited + server.waited
+        waited, theirs = ours(), seconds_waited(server.process)
+        return None if waited is None or theirs is None else waited + theirs
 
     return all_of_them
 

@@ -10,8 +10,8 @@ side there are three commands:
 - `tune FOLDER TRIALS THREADS`: reads `te.py` in FOLDER, tunes, and leaves `best.so` and `tuned.json` with the
   seconds it took. The layout of weights is left alone: MetaSchedule would rewrite it in every call;
 - `serve FOLDER`: loads `best.so` and answers lines on its standard input: `load` reads the arrays `0.npy`,
-  `1.npy`, ..., `run` writes the output, and a number times as many calls in a compiled loop, and tells for
-  how long its threads waited for a core. Files have no bfloat16; its bits travel as those of integers.
+  `1.npy`, ..., `run` writes the output, and a number times as many calls in a compiled loop. Files have no
+  bfloat16; its bits travel as those of integers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,16 +132,10 @@ class Server:
         Arrays of the computation's own layout.
     output
         An array of the output's shape and dtype.
-
-    Attributes
-    ----------
-    waited
-        Seconds for which its threads had to wait for a core while they were timed; 0 where nobody counts.
     """
 
     def __init__(self, command: Sequence[str], inputs: Sequence[Any], output: Any) -> None:
         self._command, self._inputs, self._output = list(command), inputs, output
-        self.waited = 0.0
 
     def __enter__(self) -> Server:
         numpy = import_module("numpy")
@@ -170,9 +164,12 @@ class Server:
 
     def timer(self, number: int) -> float:
         """Run it so many times [s]."""
-        seconds, waited = self._ask({"time": number})
-        self.waited += waited
-        return float(seconds)
+        return float(self._ask({"time": number}))
+
+    @property
+    def process(self) -> int:
+        """The number of the process."""
+        return self._process.pid
 
     def _ask(self, question: object) -> Any:
         assert self._process.stdin is not None
@@ -271,15 +268,6 @@ def _cpu(tvm: Any) -> str:
     return str(find())
 
 
-def _seconds_waited() -> float:
-    """For how long threads of this process have waited for a core so far [s]; 0 where nobody counts."""
-    total = 0
-    for file in Path("/proc/self/task").glob("*/schedstat"):
-        with suppress(OSError, IndexError, ValueError):  # It ended meanwhile, or the system does not count.
-            total += int(file.read_text().split()[1])
-    return total * 1e-9
-
-
 def _serve(folder: Path) -> None:
     tvm: Any = import_module("tvm")
     numpy: Any = import_module("numpy")
@@ -301,9 +289,7 @@ def _serve(folder: Path) -> None:
         else:
             number = question["time"]
             evaluate = module.time_evaluator("main", device, number=number, repeat=1)
-            before = _seconds_waited()
-            seconds = evaluate(*arrays).mean * number
-            reply = seconds, max(0.0, _seconds_waited() - before)
+            reply = evaluate(*arrays).mean * number
         print(json.dumps(reply), flush=True)
 
 

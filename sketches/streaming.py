@@ -32,7 +32,7 @@ def stream_sites(context: SketchContext, state: State) -> tuple[int, ...]:
     """List the stages whose stores may pass the caches by, where that can pay."""
     if not context.params.cpu_streaming_stores:
         return ()
-    traffic = sum(map(size_bytes, context.dag.tensors))
+    traffic = context.dag.traffic_bytes
     if traffic * CACHE_SHARE <= context.hardware.cache_bytes[-1]:
         return ()
     return tuple(

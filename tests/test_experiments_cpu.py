@@ -804,7 +804,7 @@ for line in sys.stdin:
         arrays = [numpy.load(f"{asked['load']}/{i}.npy") for i in range(len(asked["dtypes"]) - 1)]
     elif "run" in asked:
         numpy.save(asked["run"], arrays[0])
-    print(json.dumps((0.5 * asked["time"], 0.25) if "time" in asked else None), flush=True)
+    print(json.dumps(0.5 * asked["time"] if "time" in asked else None), flush=True)
 """
 
 
@@ -819,8 +819,21 @@ def test_a_server_computes_and_is_timed(tmp_path: Path, dtype: str) -> None:
         answer = server.answer()
         assert answer.dtype == given.dtype
         np.testing.assert_array_equal(answer, given)
-        assert server.timer(4) == server.timer(4) == 2.0
-        assert server.waited == 0.5
+        assert server.timer(4) == 2.0
+
+
+def test_threads_of_a_server_that_wait_for_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SimpleNamespace(process=7)
+    monkeypatch.setattr(cpu_measure, "waiting_clock", lambda threads: lambda: 1.0)
+    monkeypatch.setattr(cpu_measure, "seconds_waited", {7: 2.0}.get)
+    alone, beside = (cpu_measure.waited_by_all(2, one) for one in (None, server))  # type: ignore[arg-type]
+    assert alone is not None
+    assert beside is not None
+    assert (alone(), beside()) == (1.0, 3.0)
+    monkeypatch.setattr(cpu_measure, "seconds_waited", lambda process: None)
+    assert beside() is None
+    monkeypatch.setattr(cpu_measure, "waiting_clock", lambda threads: None)
+    assert cpu_measure.waited_by_all(2, server) is None  # type: ignore[arg-type]
 
 
 def test_a_server_that_ends_is_told(tmp_path: Path) -> None:

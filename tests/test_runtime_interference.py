@@ -94,6 +94,13 @@ def test_what_a_hypervisor_takes_of_the_cores_counts(tmp_path: Path, monkeypatch
     assert interference.seconds_stolen() == 0.0
 
 
+def test_another_process_is_read_while_it_lives() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
+    assert (seconds_waited(child.pid) is None) == (seconds_waited() is None)
+    child.communicate("\n")
+    assert seconds_waited(child.pid) is None
+
+
 def test_waiting_is_counted_upwards_and_what_is_unknown_is_no_interference() -> None:
     before = seconds_waited()
     time.sleep(0.01)

@@ -33,27 +33,32 @@ from ansor.task.host import available_cores
 
 DISTURBED: Final = 0.05
 """A timing is disturbed if threads lacked cores, or their speed, or worked for others for a larger share."""
-_TASKS: Final = "/proc/self/task"
 _CORES: Final = "/proc/stat"
 
 Waited = Callable[[], float | None]
 """Gives the seconds that threads have waited for a core so far; None where nobody counts."""
 
 
-def seconds_waited() -> float | None:
-    """Tell how long the threads of this process have waited for a core so far [s]; None if unknown.
+def seconds_waited(process: int | None = None) -> float | None:
+    """Tell how long the threads of a process have waited for a core so far [s]; None if unknown.
 
     Threads that ended are not counted any more, so a difference of two readings is at least zero only while
     all of them live.
+
+    Parameters
+    ----------
+    process
+        Its number; None: this one.
     """
+    tasks = f"/proc/{'self' if process is None else process}/task"
     try:
-        threads = os.listdir(_TASKS)
+        threads = os.listdir(tasks)
     except OSError:
         return None
     total, known = 0, False
     for thread in threads:
         try:
-            with open(f"{_TASKS}/{thread}/schedstat", "rb") as file:
+            with open(f"{tasks}/{thread}/schedstat", "rb") as file:
                 total += int(file.read().split()[1])
         except (OSError, IndexError, ValueError):  # It ended meanwhile, or the system does not count.
             continue

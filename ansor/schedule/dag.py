@@ -31,6 +31,7 @@ from ansor.schedule.structure import structure_hash, workload_key
 from ansor.te.expr import Expr, IterVar, Reduce, Var, children, free_vars
 from ansor.te.printer import format_expr, format_together, where
 from ansor.te.reduction import builtin_name
+from ansor.te.sizes import size_bytes
 from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor, format_shape
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class ComputeDAG:
     def flop_count(self) -> float:
         """Operations of the expression as written [flop]; -1 if sizes are symbolic."""
         return count_flops(self.ops)
+
+    @cached_property
+    def traffic_bytes(self) -> int:
+        """Size of all inputs and outputs [bytes], what any program moves; symbolic ones count as empty."""
+        return sum(map(size_bytes, self.tensors))
 
     @property
     def flop_ct(self) -> float:
