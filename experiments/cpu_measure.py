@@ -36,7 +36,7 @@ OURS: Final = "ansor"
 LEFT_OUT: Final = "left out"
 """Why a peer is missing that was not asked for."""
 SHORT: Final = 1e-3
-"""Seconds below which the cost of a call from Python counts, some 3 to 20 us: ours are timed without it,
+"""Seconds below which the cost of a call from Python counts, some 4 to 80 us: ours are timed without it,
 others have it subtracted."""
 LEAST_REST: Final = 0.1
 """Share of a time that remains, whatever is subtracted."""
