@@ -98,8 +98,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], apart_from: Sequence[Ar
     size = prod(shape) * dtype.itemsize
     behind, unit = place_apart(size, map(address_of, apart_from))
     raw = np.empty(size + unit, np.uint8)
-    start = (behind - address_of(raw)) % unit
-    return raw[start : start + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, raw, (behind - address_of(raw)) % unit)
 
 
 def address_of(array: Array) -> int:

@@ -22,6 +22,7 @@ from ansor.locks import fork_safe_lock
 from ansor.runtime.arguments import BoundCall, bind, refuse_keywords, returned
 from ansor.runtime.interference import watch_kernel
 from ansor.runtime.jit import load_object
+from ansor.runtime.plain_call import PlainCall
 from ansor.runtime.pool import adopt_library, kernel_imports, threads_in_force
 from ansor.runtime.signature import Signature
 from ansor.runtime.timer import compiled_timer
@@ -119,6 +120,7 @@ class Module:
         if (object_bytes is None) == (library is None):
             raise BuildError("a module is made of either an object file or a shared library")
         self._signature = signature
+        self._plain = PlainCall.of(signature)
         self._object = object_bytes
         self._library = library
         self._source = source
@@ -172,6 +174,11 @@ class Module:
             If the code is for another machine.
         """
         refuse_keywords(self._signature, named)
+        plain = self._plain.bind(arrays) if self._plain is not None and sizes is None else None
+        if plain is not None:
+            addresses, outputs = plain
+            self._entry().call(*addresses)
+            return returned(outputs)
         bound = bind(self._signature, arrays, sizes)
         self._entry().call(*bound.addresses, *bound.sizes)
         return returned(bound.outputs)
