@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from experiments.cpu_goals import TIME_OF_METASCHEDULE
-from experiments.cpu_measure import OURS
+from experiments.cpu_measure import CALLED, OURS
 from experiments.cpu_metaschedule import NAME as METASCHEDULE
 from experiments.cpu_peers import PEERS
 from experiments.cpu_results import Result, Rivalry
@@ -17,7 +17,7 @@ from experiments.search_clock import QUIET
 
 _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("operation", lambda r: r.case.name),
-    ("ansor", lambda r: _milliseconds(r, OURS)),
+    *((name, lambda r, name=name: _milliseconds(r, name)) for name in (OURS, CALLED)),
     *((name, lambda r, name=name: _milliseconds(r, name)) for name in PEERS),
     (METASCHEDULE, lambda r: _milliseconds(r, METASCHEDULE)),
     ("limit", lambda r: f"{1e3 * r.limit.seconds:.3g} {r.limit.kind}"),
@@ -37,6 +37,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("date", lambda r: "" if r.run is None else r.run.date),
 )
 _MAY_BE_EMPTY: Final = (
+    CALLED,
     *PEERS,
     "libraries",
     "again",
@@ -81,6 +82,11 @@ def _notes(results: Sequence[Result]) -> list[str]:
         "times in ms; share: of the limit, or of the other one where that is the goal; of memory it is that "
         "of a stream with the kind of stores that our kernel has"
     ]
+    if any(CALLED in r.measured.times for r in results):
+        notes.append(
+            f"{CALLED}: from Python, as libraries are; speeds are of that, but of kernels alone where times "
+            f"of libraries have a star, and over {METASCHEDULE}"
+        )
     notes.append(
         "quiet: the share of its cores that the measuring process got beside its times, 1 on a machine of "
         f"its own, the median of the rounds; below {QUIET:g} a row has no verdict"

@@ -37,7 +37,7 @@ from experiments.cpu_cases import CASES, QUICK, Case
 from experiments.cpu_goals import GROUPS, MARGIN, Goal
 from experiments.cpu_kept import read
 from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
-from experiments.cpu_measure import OURS, Effort, Measured
+from experiments.cpu_measure import CALLED, OURS, Effort, Measured
 from experiments.cpu_peers import PEERS, Peer, Prepared
 from experiments.cpu_results import Result
 from experiments.cpu_tuning import Tuned
@@ -294,6 +294,18 @@ def test_what_a_call_costs_is_decided_once_for_all_processes(monkeypatch: pytest
     assert found.subtracted == {"numpy": 10e-6}
 
 
+def test_calls_from_50_us_on_count_on_all_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fresh(function: str, name: str, *args: Any) -> Any:
+        assert not function.endswith("call_costs")
+        return asdict(Measured(times_of(1.0, 0.5, 0.4, **seconds), {}, [], {}, False, [1.0]))
+
+    seconds = {OURS: 50e-6, CALLED: 53e-6, "numpy": 106e-6}
+    monkeypatch.setattr(cpu_measure, "fresh_process", fresh)
+    found = cpu_measure.measure(SMALL, Path(), Effort(1, 1, 1.0, 1, ["numpy"]))
+    assert found.times["numpy"] == [106e-6]
+    assert not found.subtracted
+
+
 def test_a_library_whose_call_costs_nobody_knows_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     def fresh(function: str, name: str, *args: Any) -> Any:
         if function.endswith("call_costs"):
@@ -367,7 +379,7 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
         found = cpu_measure.side_by_side(SMALL.name, str(again.log), 1, 0.01, 1, ["numpy"], [])
     finally:
         ansor.set_num_threads(threads)
-    assert {OURS, "numpy", PEAK} < set(found["times"])
+    assert {OURS, CALLED, "numpy", PEAK} < set(found["times"])
     assert found["packs"] == [OURS]
     assert set(cpu_measure.call_costs(SMALL.name, ["numpy", "torch channels_last"], 1)) == {"numpy"}
     assert found["skipped"]["torch"] == "left out"
@@ -648,6 +660,19 @@ def test_less_its_call_a_library_is_no_faster_than_the_machine() -> None:
     assert "  **: what is left then is less than the limit" in told
     slow = replace(one, measured=replace(less.measured, times={**one.measured.times, "numpy": [7.0]}))
     assert "7e+03* " in cpu_table.details([slow])
+
+
+def test_speeds_are_of_calls_or_of_kernels_on_both_sides() -> None:
+    one = result(SMALL, **{OURS: 1.0, CALLED: 1.5, "numpy": 3.0, "MetaSchedule": 2.0})
+    assert one.over("numpy").median == 2
+    assert one.to_json()["compared_seconds"] == {"ansor": 1.5, "numpy": 3.0}
+    assert one.share == one.limit.compute, "of the kernel"
+    assert one.rivalry is not None
+    assert one.rivalry.speed.median == 2, "both in compiled loops"
+    less = replace(one, measured=replace(one.measured, subtracted={"numpy": 0.5}))
+    assert less.over("numpy").median == 3
+    assert "  ansor called: from Python" in cpu_table.details([one])
+    assert "ansor called" not in cpu_table.details([result(SMALL, ansor=1.0, numpy=3.0)])
 
 
 def test_less_its_call_a_library_may_be_as_fast_as_ours_below_the_limit() -> None:
