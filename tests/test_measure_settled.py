@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansor.schedule.steps import step_from_json
-from measure import MeasureErrorNo, MeasureInput, MeasureResult, find_best_record, save_records
+from measure import (
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    find_best_record,
+    load_measurements,
+    save_records,
+)
 from measure.distill import distill_record_file
 from measure.record import LoggedState, LoggedTask, Seconds
 from measure.settled import first_records, merged, program_of, settled_records, takes_over
+from search.cli_inspect import summarize
 from search.history import History, Trial
 from search.report_data import read_history
 
@@ -101,8 +109,10 @@ RESULTS = [
 ]
 
 
-@given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.sampled_from(RESULTS)), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from(RESULTS)), min_size=1, max_size=16)
+)
+@settings(max_examples=200, deadline=None)
 def test_whoever_chooses_from_a_log_chooses_the_same(
     tmp_path_factory: pytest.TempPathFactory, records: list[tuple[int, MeasureResult]]
 ) -> None:
@@ -116,14 +126,17 @@ def test_whoever_chooses_from_a_log_chooses_the_same(
             history.settle(key, result)
     found = find_best_record(log)
     (task,) = read_history(log).tasks
-    kept = [result for _, result in settled_records(zip(inputs, results, strict=True)) if result.ok]
-    chosen = [
-        None if found is None else found.result.mean_cost,
-        None if history.winner is None else history.winner.seconds,
-        None if task.best is None else task.best.seconds,
-        min((result.mean_cost for result in kept), default=None),
-    ]
-    assert len(set(chosen)) == 1, chosen
+    (summary,) = summarize(str(log))
+    chosen = {
+        None if found is None else found.result,
+        None if history.winner is None else history.winner.result,
+        None if task.best is None else task.best.record[1],
+        None if summary.best is None else summary.best.result,
+    }
+    if found is not None:
+        distill_record_file(log)
+        chosen |= {result for _, result in load_measurements(f"{log}.best.json")}
+    assert len(chosen) == 1
     assert len(task.attempts) == len(history) == len(set(map(program_of, inputs)))
 
 

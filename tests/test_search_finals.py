@@ -222,3 +222,25 @@ def test_finals_are_held_by_themselves_after_many_trials(tmp_path: Path) -> None
     assert len(task.tune(one_more, ansor.SketchPolicy(task)).best_result.costs) == ROUNDS
     with pytest.raises(ansor.DefinitionError, match="num_finalists"):
         ansor.TuningOptions(num_finalists=-1)
+
+
+class SlowingRunner(NoisyRunner):
+    """A machine that takes twice as long from the finals on."""
+
+    def run_each(
+        self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+    ) -> Iterator[MeasureResult]:
+        again = [program_key(inp.state) in self.calls for inp in inputs]  # type: ignore[arg-type]
+        for slow, result in zip(again, super().run_each(inputs, builds), strict=True):
+            yield MeasureResult((Seconds((2 if slow else 1) * result.mean_cost),))
+
+
+def test_a_machine_that_slows_down_gives_no_winner_that_nobody_measured_again(tmp_path: Path) -> None:
+    """However many look better than the best finalist: those of before that were not in the finals all do."""
+    task, runner, log = matmul_task(), SlowingRunner(), tmp_path / "log.json"
+    result = task.tune(options(log, runner, 40, finalists=2), ansor.SketchPolicy(task))
+    assert result.best_state is not None
+    assert runner.calls.count(program_key(result.best_state)) == 1 + ROUNDS
+    state, seconds = task.best_state(str(log))
+    assert program_key(state) == program_key(result.best_state)
+    assert seconds == result.best_cost == pytest.approx(0.02, rel=0.05)
