@@ -49,9 +49,6 @@ class FoundRecord:
     trial
         How many programs of the same task the log holds up to this one, whatever their algorithm
         (`measure.groups.TaskGroups`).
-    expected
-        Mean run time [s] to compare programs of a task by: of those that nobody measured again it is what it
-        would be if somebody had (`measure.luck`).
     scale
         How much more work the wanted computation is than the recorded one.
     conditions
@@ -64,7 +61,6 @@ class FoundRecord:
     filename: str
     line: int
     trial: int
-    expected: float
     scale: float = 1.0
     conditions: str = ""
 
@@ -80,8 +76,8 @@ class FoundRecord:
 
     @property
     def cost(self) -> float:
-        """`expected` times `scale`: what the wanted computation is taken to need [s]."""
-        return self.expected * self.scale
+        """Mean run time [s] times `scale`: what the wanted computation is taken to need."""
+        return self.result.mean_cost * self.scale
 
     def __str__(self) -> str:
         measured = f", measured {self.conditions}" if self.conditions else ""
@@ -113,7 +109,7 @@ def find_best_record(
     """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
     Of a program that was measured again the record counts that rests on most quiet repeats
-    (`measure.settled`); of the others what that is expected to be (`measure.luck`).
+    (`measure.settled`).
 
     Parameters
     ----------
@@ -156,16 +152,17 @@ def find_best_record(
     for record in reader.measurements():
         records.append(record)
         lines.append(reader.line)
+    groups = TaskGroups(records)
     numbers: Counter[RecordGroup] = Counter()
     fitting: list[FoundRecord] = []
-    for trial in settled_trials(TaskGroups(records).records):
-        inp = trial.input
-        numbers[trial.group] += 1
+    for trial in settled_trials(groups.records):
+        inp, group = trial.input, groups.of(trial.input)
+        numbers[group] += 1
         scale = wanted.scale_of(inp)
         if trial.result.ok and math.isfinite(scale):
-            place = reader.filename, lines[trial.position], numbers[trial.group]
+            place = reader.filename, lines[trial.position], numbers[group]
             conditions = "" if target is None else other_conditions(inp.task, target, machine)
-            fitting.append(FoundRecord(inp, trial.result, *place, trial.expected, scale, conditions))
+            fitting.append(FoundRecord(inp, trial.result, *place, scale=scale, conditions=conditions))
     ranked = sorted(fitting, key=lambda found: found.rank)
     return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
 

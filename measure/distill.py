@@ -139,7 +139,7 @@ def _all_records(first: Sequence[Record], logs: Sequence[PathLike]) -> Iterator[
 def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, list[Record]]:
     """Best records in order of their workloads' first appearance."""
     seen: dict[RecordGroup, None] = {}
-    best: dict[RecordGroup, tuple[float, Record]] = {}
+    best: dict[RecordGroup, Record] = {}
     known: dict[RecordGroup, float] = {}
     tasks: dict[RecordGroup, RecordGroup] = {}
     options: OptionsByKey = {}
@@ -150,24 +150,24 @@ def _choose(records: Iterable[Record], tvm_only: bool) -> tuple[DistillSummary, 
         told, res = groups.records[trial.position][0], trial.result
         key, inp = record_group(told, options), _assigned(trial.input, told)
         seen[key] = None
-        tasks[key] = trial.group
+        tasks[key] = groups.of(told)
         if not res.ok:
             continue
-        known[key] = min(trial.expected, known.get(key, trial.expected))
+        known[key] = min(res.mean_cost, known.get(key, res.mean_cost))
         if tvm_only and not all(map(is_reference_step, steps_to_json(inp.state))):
             left_out += 1
-        elif key not in best or trial.expected < best[key][0]:
-            best[key] = trial.expected, (inp, res)
+        elif key not in best or res.mean_cost < best[key][1].mean_cost:
+            best[key] = inp, res
     summary = DistillSummary(
         records=len(groups.records),
         written=len(best),
         tasks=len({tasks[key] for key in best}),
         left_out=left_out,
-        slower=sum(seconds > known[key] for key, (seconds, _) in best.items()),
+        slower=sum(record[1].mean_cost > known[key] for key, record in best.items()),
         lost=len(known.keys() - best.keys()),
         without_success=len(seen.keys() - known.keys()),
     )
-    return summary, [best[key][1] for key in seen if key in best]
+    return summary, [best[key] for key in seen if key in best]
 
 
 def _assigned(inp: MeasureInput, told: MeasureInput) -> MeasureInput:

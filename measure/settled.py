@@ -15,9 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from measure.groups import RecordGroup, TaskGroups
 from measure.log import Record
-from measure.luck import Luck, repeats_of
 from measure.record import (
     MeasureErrorNo,
     MeasureInput,
@@ -82,7 +80,12 @@ def takes_over(new: MeasureResult, old: MeasureResult) -> bool:
         return new.error_no is MeasureErrorNo.WRONG_ANSWER
     if not (new.ok and old.ok):
         return new.ok
-    return repeats_of(new) > repeats_of(old)
+    return _repeats(new) > _repeats(old)
+
+
+def _repeats(result: MeasureResult) -> tuple[int, int]:
+    """Count those that nothing disturbed, and all."""
+    return len(result.costs) - result.disturbed, len(result.costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +99,11 @@ class SettledTrial:
         The program, and what counts.
     position
         Of the record with that result among those that were given, from 0.
-    group
-        Of the task, its alternatives included.
-    expected
-        Mean run time [s] to compare programs of the group by (`measure.luck`).
     """
 
     input: MeasureInput
     result: MeasureResult
     position: int
-    group: RecordGroup
-    expected: float
 
 
 def settled_trials(records: Iterable[Record]) -> list[SettledTrial]:
@@ -117,30 +114,21 @@ def settled_trials(records: Iterable[Record]) -> list[SettledTrial]:
     (`takes_over`), and a wrong answer before all others, of other machines included (`trial_of`).
     How many there are is the number of trials. Programs that nobody measured are left out.
     """
-    read = list(records)
-    groups = TaskGroups(read)
     found: dict[TrialName, SettledTrial] = {}
-    first: dict[TrialName, MeasureResult] = {}
     wrong: dict[str, SettledTrial] = {}
-    for position, ((inp, result), (told, _)) in enumerate(zip(read, groups.records, strict=True)):
+    read = list(records)
+    for position, ((inp, result), (told, _)) in enumerate(zip(read, with_unsaid(read), strict=True)):
         if not result.is_measurement:
             continue
-        trial = trial_of(told)
-        if (known := found.get(trial)) is None:
-            first[trial] = result
-            found[trial] = SettledTrial(inp, result, position, groups.of(told), result.mean_cost)
-        elif takes_over(result, known.result):
-            found[trial] = replace(known, input=inp, result=result, position=position)
+        trial, one = trial_of(told), SettledTrial(inp, result, position)
         if result.error_no is MeasureErrorNo.WRONG_ANSWER:
-            wrong[trial[0]] = found[trial]
-    results: dict[RecordGroup, list[tuple[MeasureResult, MeasureResult]]] = {}
-    for trial, one in found.items():
-        results.setdefault(one.group, []).append((first[trial], one.result))
-    lucks = {group: Luck.of(pairs) for group, pairs in results.items()}
+            wrong[trial[0]] = one
+        if trial not in found or takes_over(result, found[trial].result):
+            found[trial] = one
     return [
         replace(one, result=wrong[program].result, position=wrong[program].position)
         if program in wrong
-        else replace(one, expected=lucks[one.group].expected(one.result))
+        else one
         for (program, _), one in found.items()
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -13,10 +13,10 @@ from ansor.medians import noise_text
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
 from ansor.workloads import CATALOGUE
-from measure import load_measurements
+from measure import MeasureInput, MeasureResult, load_measurements
 from measure.groups import RecordGroup, TaskGroups
 from measure.record import direct_of, is_outdated, known_dag
-from measure.settled import SettledTrial, settled_trials
+from measure.settled import settled_records
 from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
 from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
@@ -46,13 +46,12 @@ class _Summary:
     failed: int = 0
     disturbed: int = 0
     redone: int = 0
-    best: SettledTrial | None = None
+    best: tuple[MeasureInput, MeasureResult] | None = field(default=None)
 
-    def add(self, trial: SettledTrial) -> None:
-        """Take a program into account."""
-        res = trial.result
-        if res.ok and (self.best is None or trial.expected < self.best.expected):
-            self.best = trial
+    def add(self, inp: MeasureInput, res: MeasureResult) -> None:
+        """Take a record into account."""
+        if res.ok and (self.best is None or res.mean_cost < self.best[1].mean_cost):
+            self.best = inp, res
         self.trials += 1
         self.failed += not res.ok
         self.disturbed += res.disturbed
@@ -60,7 +59,7 @@ class _Summary:
 
     @property
     def seconds(self) -> float | None:
-        return None if self.best is None else self.best.result.mean_cost
+        return None if self.best is None else self.best[1].mean_cost
 
     @property
     def flops(self) -> float:
@@ -71,7 +70,7 @@ class _Summary:
     @property
     def winner(self) -> str | None:
         """Workload key of the best program: the task's, or that of an alternative."""
-        return None if self.best is None else self.best.input.task.workload_key
+        return None if self.best is None else self.best[0].task.workload_key
 
     @property
     def title(self) -> str:
@@ -83,7 +82,7 @@ class _Summary:
         """How fast the best program is, and how sure that is."""
         if self.best is None:
             return "no valid program"
-        result = self.best.result
+        result = self.best[1]
         return rate_text(self.flops, result.mean_cost) + certainty_text(result)
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class _Summary:
             "layout_rewrite_option": self.group.layouts,
             "best_seconds": seconds,
             "best_gflops": flops / seconds / 1e9 if seconds and flops > 0 else None,
-            **certainty_json(None if self.best is None else self.best.result),
+            **certainty_json(None if self.best is None else self.best[1]),
             "trials": self.trials,
             "failed": self.failed,
             "disturbed_of_all": self.disturbed,
@@ -149,9 +148,11 @@ def best(
 def summarize(log: str) -> list[_Summary]:
     """Sum up the measurements of a log by task and what their times count for, in order."""
     found: dict[RecordGroup, _Summary] = {}
-    for trial in settled_trials(TaskGroups(load_measurements(log)).records):
-        key, target, _ = direct_of(trial.input.task).key
-        found.setdefault(trial.group, _Summary(key, target, trial.group)).add(trial)
+    groups = TaskGroups(load_measurements(log))
+    for inp, res in settled_records(groups.records):
+        group = groups.of(inp)
+        key, target, _ = direct_of(inp.task).key
+        found.setdefault(group, _Summary(key, target, group)).add(inp, res)
     return list(found.values())
 
 

@@ -40,7 +40,7 @@ from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
 from measure.record import is_outdated, known_dag, named_computation
-from measure.settled import SettledTrial, settled_trials
+from measure.settled import settled_records
 from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
 from measure.unsaid import plain_key
 from search.text import counted, seconds_text
@@ -74,22 +74,19 @@ class Hit:
         Whether it was measured under another layout option than that of the question, where this matters.
     foreign
         Whether it was measured for another target than that of the question, or with other cores.
-    expected
-        What `seconds` would be if it was measured as thoroughly as others of its task (`measure.luck`).
     """
 
     state: State
     seconds: float
     how: str
-    expected: float
     scale: float = 1.0
     differs: bool = False
     foreign: bool = False
 
     @property
     def rank(self) -> tuple[bool, bool, bool, float]:
-        """Orders hits, the best first: by size, layout option, target, then expected time [s] here."""
-        return self.scale != 1.0, self.differs, self.foreign, self.expected * self.scale
+        """Orders hits, the best first: by size, layout option, target, then run time [s] at this size."""
+        return self.scale != 1.0, self.differs, self.foreign, self.seconds * self.scale
 
     def __str__(self) -> str:
         return f"{seconds_text(self.seconds)}, found by {self.how}:\n{self.state}"
@@ -301,15 +298,15 @@ class ApplyHistoryBest(DispatchContext):
         if n_lines is not None:
             n_lines = check_integer("ApplyHistoryBest(n_lines)", n_lines, low=0)
         self.include_compatible = include_compatible
-        self._groups: dict[RecordGroup, list[SettledTrial]] = {}
+        self._groups: dict[RecordGroup, list[Record]] = {}
         self._computations: dict[str, str | None] = {}
         options: OptionsByKey = {}
         read = (record for source in _sources(records) for record in islice(source, n_lines))
-        for trial in settled_trials(read):
-            if trial.result.ok:
-                self._groups.setdefault(record_group(trial.input, options), []).append(trial)
+        for inp, res in settled_records(read):
+            if res.ok:
+                self._groups.setdefault(record_group(inp, options), []).append((inp, res))
         for group in self._groups.values():
-            group.sort(key=lambda trial: trial.expected)
+            group.sort(key=lambda record: record[1].mean_cost)
 
     def __len__(self) -> int:
         """How many tasks have records; one under two layout options, or with two numbers of cores, is two."""
@@ -322,9 +319,7 @@ class ApplyHistoryBest(DispatchContext):
         """Targets of the records of a key."""
         wanted = plain_key(workload_key)
         return [
-            target_text(trials[0].input.task)
-            for group, trials in self._groups.items()
-            if group.workload == wanted
+            target_text(best[0][0].task) for group, best in self._groups.items() if group.workload == wanted
         ]
 
     def lookup(self, query: Query) -> Hit | None:
@@ -346,21 +341,21 @@ class ApplyHistoryBest(DispatchContext):
     def _best(self, query: Query, how: str) -> Hit | None:
         """Find the best program among the records that fit the query in the given way."""
         candidates = sorted(self._candidates(query, how), key=lambda one: one[:3])
-        for differs, foreign, _, scale, trial in candidates:
-            state = _replayed(trial.input, query.dag)
+        for differs, foreign, _, scale, (inp, res) in candidates:
+            state = _replayed(inp, query.dag)
             if state is not None:
-                return Hit(state, trial.result.mean_cost, how, trial.expected, scale, differs, foreign)
+                return Hit(state, res.mean_cost, how, scale, differs, foreign)
         return None
 
-    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, bool, float, float, SettledTrial]]:
+    def _candidates(self, query: Query, how: str) -> Iterator[tuple[bool, bool, float, float, Record]]:
         """Records that fit the query in the given way.
 
         Of each: whether its layout option differs, whether it was measured for another target or on another
-        machine, cost, scale, and which it is.
+        machine, cost, scale, record.
         """
         free = bool(layout_free_inputs(query.dag))
-        for group, trials in self._groups.items():
-            one = trials[0].input.task
+        for group, records in self._groups.items():
+            one = records[0][0].task
             if not same_target(query.target, target_text(one)):
                 continue
             foreign = bool(other_conditions(one, query.target, query.machine))
@@ -368,8 +363,8 @@ class ApplyHistoryBest(DispatchContext):
             if math.isinf(scale):
                 continue
             differs = free and group.layouts != query.layout_rewrite_option
-            for trial in trials:
-                yield differs, foreign, trial.expected * scale, scale, trial
+            for record in records:
+                yield differs, foreign, record[1].mean_cost * scale, scale, record
 
     def _factor(self, group: RecordGroup, query: Query, how: str) -> float:
         """1 for records whose key fits, more for those of another size, infinite for others."""

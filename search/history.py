@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureResult
-from measure.luck import Luck
 from measure.settled import takes_over
 from search.text import counted
 
@@ -85,9 +84,10 @@ class History:
 
     @property
     def winner(self) -> Trial | None:
-        """The fastest program by what its time is expected to be (`measure.luck`)."""
-        luck = Luck.of((trial.result, self._settled.get(trial.key, trial.result)) for trial in self)
-        return min(self.ranking(), key=lambda trial: luck.expected(trial.result), default=None)
+        """The fastest program by the results that count; `best` until something was measured again."""
+        if not self._settled:
+            return self._best
+        return next(iter(self.ranking()), None)
 
     def __contains__(self, key: str) -> bool:
         return key in self._trials

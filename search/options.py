@@ -53,10 +53,10 @@ class TuningOptions:
     seed
         Seed of the default search policy.
     num_finalists
-        At the end so many of the best programs are measured again, in turn, and the best is chosen by that
-        (`search.finals`); 0: none; "auto": 8 where at least 32 trials are known, among which luck tells.
-        These measurements are logged and do not count as trials. A runner whose figures are always the same
-        (`ProgramRunner.noisy`) is not asked again.
+        At the end so many of the best programs at a time are measured again, in turn, and the best is chosen
+        by that (`search.finals`); 0: none; "auto": 8 where at least 32 trials are known, among which luck
+        tells. These measurements are logged and do not count as trials. A runner whose figures are always the
+        same (`ProgramRunner.noisy`) is not asked again.
     max_failures_in_a_row
         Stop, and say what failed, after so many failed trials of this run with no success between them; what
         spoiled those of a log may be over.

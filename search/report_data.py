@@ -19,7 +19,6 @@ from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
-from measure.luck import Luck
 from measure.record import computation_of, direct_of, known_dag
 from measure.settled import TrialName, takes_over, trial_of
 from measure.targets import ANYTHING, RunsOn
@@ -114,17 +113,7 @@ class TaskHistory:
     @cached_property
     def best(self) -> Attempt | None:
         """The fastest program, the earlier of two equals."""
-        return self.fastest(self.attempts)
-
-    @cached_property
-    def luck(self) -> Luck:
-        """What there is to first results of the task."""
-        return Luck.of((attempt.first, attempt.record[1]) for attempt in self.attempts)
-
-    def fastest(self, attempts: Iterable[Attempt]) -> Attempt | None:
-        """Find the attempt of the least expected time, of equals the earliest; None if all failed."""
-        valid = [attempt for attempt in attempts if attempt.seconds is not None]
-        return min(valid, key=lambda attempt: self.luck.expected(attempt.record[1]), default=None)
+        return fastest(self.attempts)
 
     @cached_property
     def algorithms(self) -> dict[str, list[Attempt]]:
@@ -195,6 +184,12 @@ class TaskHistory:
     def time(self) -> TimeSpent:
         """Where the time of this task went."""
         return TimeSpent.of(self.attempts, self.spent)
+
+
+def fastest(attempts: Iterable[Attempt]) -> Attempt | None:
+    """Find the attempt of the least run time, of equals the earliest; None if all failed."""
+    valid = [attempt for attempt in attempts if attempt.seconds is not None]
+    return min(valid, key=lambda attempt: attempt.seconds or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ansor.task.target import Target
 from measure import MeasureErrorNo
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
-from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent
+from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent, fastest
 from search.text import certainty_text, counted, digits, interval_text, rate_text, seconds_text, time_text
 from search.titles import algorithm_title, by_algorithm, title_of_key
 
@@ -300,7 +300,7 @@ def _time(spent: TimeSpent) -> str:
 
 
 def _belief(task: TaskHistory, belief: Belief) -> str:
-    bests = {key: task.fastest(attempts) for key, attempts in task.algorithms.items()}
+    bests = {key: fastest(attempts) for key, attempts in task.algorithms.items()}
     least = {key: best.seconds or 1.0 for key, best in bests.items() if best is not None}
     dots = [
         Mark(
@@ -360,7 +360,7 @@ def _algorithms(task: TaskHistory) -> str:
         return ""
     rows = []
     for key, attempts in task.algorithms.items():
-        best = task.fastest(attempts)
+        best = fastest(attempts)
         rows.append(
             [
                 escape(algorithm_title(key)),

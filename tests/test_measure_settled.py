@@ -131,7 +131,7 @@ def test_whoever_chooses_from_a_log_chooses_the_same(
         None if found is None else found.result,
         None if history.winner is None else history.winner.result,
         None if task.best is None else task.best.record[1],
-        None if summary.best is None else summary.best.result,
+        None if summary.best is None else summary.best[1],
     }
     if found is not None:
         distill_record_file(log)

@@ -72,6 +72,20 @@ def test_what_is_bound_is_what_bind_binds(count: int) -> None:
     assert taken == (9 if count == 2 else 9 + 4)
 
 
+def test_outputs_begin_elsewhere_in_a_page_than_inputs_and_each_other() -> None:
+    """As those that `bind` makes."""
+    shape = (64, 64)
+    kernel = add(shape)
+    plain = PlainCall.of(kernel.signature)
+    assert plain is not None
+    inputs = [ansor.aligned_empty(shape, "float32") for _ in range(2)]
+    found = plain.bind(inputs)
+    assert found is not None
+    in_page = [address % 4096 for address in found[0]]
+    assert in_page == [address % 4096 for address in bind(kernel.signature, inputs).addresses]
+    assert len(set(in_page[1:])) == 3
+
+
 def test_numbers_of_arguments_that_do_not_fit_are_left_to_bind() -> None:
     plain = PlainCall.of(add().signature)
     assert plain is not None

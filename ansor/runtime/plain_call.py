@@ -1,7 +1,7 @@
 """Binding arrays that are just as a function describes them: the common case, in a fraction of the time.
 
 `ansor.runtime.arguments` explains what is wrong with an argument, views foreign arrays and deduces sizes,
-which takes longer than a small kernel does. What is bound here would be bound there to the same addresses;
+which takes longer than a small kernel does. What is bound here would be bound there in the same way;
 everything else is left to it.
 """
 
@@ -91,12 +91,11 @@ class PlainCall:
                 return None
             addresses.append(address_of(value))
         if not complete:
-            arrays = cast("Sequence[Array]", values)
-            made = [
-                allocate_host(self.signature, form.argument, form.shape, arrays)
-                for form in self.forms[len(values) :]
-            ]
-            return addresses + list(map(address_of, made)), tuple(made)
+            arrays = cast("list[Array]", [*values])
+            for form in self.forms[len(values) :]:
+                arrays.append(allocate_host(self.signature, form.argument, form.shape, arrays))
+                addresses.append(address_of(arrays[-1]))
+            return addresses, tuple(arrays[len(values) :])
         for i, j, size, other in self.apart:
             if addresses[i] < addresses[j] + other and addresses[j] < addresses[i] + size:
                 return None
