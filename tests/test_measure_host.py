@@ -13,6 +13,7 @@ import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, RunError, TargetError
+from ansor.runtime.interference import unwatched
 from ansor.task.isa import architecture
 from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile, cpu, jobs
 from measure.host import available_memory, check_memory, check_target, group_memory
@@ -142,7 +143,7 @@ def test_available_memory_is_the_least_of_machine_and_group(tmp_path: Path) -> N
 def measured(
     monkeypatch: pytest.MonkeyPatch, seconds: float, longest: float
 ) -> tuple[list[float], list[int]]:
-    """Costs and calls of `measure_program` for a program that takes so long."""
+    """Costs and calls of `measure_program` for a program that takes so long, whatever else runs."""
     calls: list[int] = []
 
     def timed(number: int) -> float:
@@ -151,6 +152,7 @@ def measured(
 
     monkeypatch.setattr(cpu, "load_program", lambda *_: {"main": 0})
     monkeypatch.setattr(cpu, "compiled_timer", lambda *_: timed)
+    monkeypatch.setattr(cpu, "watch_kernel", lambda *_, **__: unwatched)
     timing = {"number": 3, "repeat": 2, "min_repeat_ms": 100.0, "flush": False, "longest_call": longest}
     return jobs.measure_program(b"", "main", [], timing, {})["costs"], calls
 
