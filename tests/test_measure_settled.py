@@ -133,10 +133,12 @@ def test_whoever_chooses_from_a_log_chooses_the_same(
         None if task.best is None else task.best.record[1],
         None if summary.best is None else summary.best[1],
     }
+    kept = [result for _, result in settled_records(zip(inputs, results, strict=True)) if result.ok]
+    assert min((result.mean_cost for result in kept), default=None) == (found and found.result.mean_cost)
     if found is not None:
         distill_record_file(log)
         chosen |= {result for _, result in load_measurements(f"{log}.best.json")}
-    assert len(chosen) == 1
+    assert len(chosen) == 1, chosen
     assert len(task.attempts) == len(history) == len(set(map(program_of, inputs)))
 
 

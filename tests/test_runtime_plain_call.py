@@ -26,7 +26,7 @@ def add(shape: tuple[int, ...] = (3, 4), dtype: str = "float32") -> ansor.Module
 
 
 def candidates() -> list[object]:
-    """What a caller might pass for a float32 array of shape (3, 4): two that fit, others of every kind."""
+    """What a caller might pass for a float32 array of shape (3, 4): three that fit, others of every kind."""
     whole = np.arange(24, dtype=np.float32)
     fits, frozen = np.zeros((3, 4), np.float32), np.zeros((3, 4), np.float32)
     frozen.flags.writeable = False

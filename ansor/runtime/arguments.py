@@ -2,9 +2,8 @@
 
 Compiled code trusts its arguments blindly, so everything is checked here, but for what is just as described
 (`ansor.runtime.plain_call`): number, shape, dtype, byte order, layout, device, alignment, writability,
-overlap. Arrays are used where they lie: nothing is copied or
-converted, and what would need it is refused with the call that does it. Symbolic sizes are deduced from the
-shapes and must agree.
+overlap. Arrays are used where they lie: nothing is copied or converted, and what would need it is refused
+with the call that does it. Symbolic sizes are deduced from the shapes and must agree.
 """
 
 from __future__ import annotations

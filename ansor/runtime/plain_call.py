@@ -47,26 +47,26 @@ class PlainCall:
     forms
         Of all arguments.
     inputs
-        Of the inputs alone.
+        How many of them are inputs.
     apart
         Positions of an output and another argument, which may not share memory, and the bytes of each.
     """
 
     signature: Signature
     forms: tuple[Form, ...]
-    inputs: tuple[Form, ...]
+    inputs: int
     apart: tuple[tuple[int, int, int, int], ...]
 
     @classmethod
     def of(cls, signature: Signature) -> PlainCall | None:
         """Prepare to compare arrays with a signature; None if it is of another kind."""
-        first = len(signature.inputs)
-        if signature.sizes or signature.arguments[:first] != signature.inputs:
+        inputs = len(signature.inputs)
+        if signature.sizes or signature.arguments[:inputs] != signature.inputs:
             return None
         forms = tuple(map(Form.of, signature.arguments))
         size = [prod(form.shape) * form.dtype.itemsize for form in forms]
-        pairs = [(i, j) for i in range(first, len(forms)) for j in range(i)]
-        return cls(signature, forms, forms[:first], tuple((i, j, size[i], size[j]) for i, j in pairs))
+        pairs = [(i, j) for i in range(inputs, len(forms)) for j in range(i)]
+        return cls(signature, forms, inputs, tuple((i, j, size[i], size[j]) for i, j in pairs))
 
     def bind(self, values: Sequence[object]) -> tuple[list[int], tuple[Array, ...]] | None:
         """Tell the addresses of all arguments, and the outputs made here if only inputs are given.
@@ -78,10 +78,10 @@ class PlainCall:
             outputs lie apart.
         """
         complete = len(values) == len(self.forms)
-        if not complete and len(values) != len(self.inputs):
+        if not complete and len(values) != self.inputs:
             return None
         addresses: list[int] = []
-        for (dtype, shape, _), value in zip(self.forms if complete else self.inputs, values, strict=True):
+        for value, (dtype, shape, _) in zip(values, self.forms, strict=False):  # Inputs come first.
             if (
                 type(value) is not np.ndarray
                 or value.dtype != dtype
