@@ -7,13 +7,11 @@ it should be tiled comes from the state's access analysis.
 from __future__ import annotations
 
 from ansor.schedule.access import NO_SPLIT_ATTR, SIMPLIFY_CONST_ATTR, reads_own_element, same_shape
-from ansor.schedule.cache_steps import CacheReadStep, CacheWriteStep
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.kernels import root_of
-from ansor.schedule.rfactor_step import RfactorStep
 from ansor.schedule.stages import Annotation, ComputeAt, IteratorKind, made_from
 from ansor.schedule.state import State
-from ansor.schedule.steps import PadStep, SplitStep
+from ansor.schedule.steps import SplitStep
 from ansor.schedule.structure import axis_names
 from ansor.te.expr import IterVar, Var
 from ansor.te.tensor import ComputeOp, Operation
@@ -204,14 +202,10 @@ def split_steps(state: State, stage_id: int) -> tuple[int, ...]:
     found: list[int] = []
     for position in range(len(state.steps) - 1, -1, -1):
         step = state.steps[position]
-        if isinstance(step, CacheReadStep):
-            if stage_id == step.stage + 1:
-                break  # The stage was made here.
-            stage_id -= stage_id > step.stage
-        elif isinstance(step, (CacheWriteStep, PadStep, RfactorStep)):
-            if stage_id == step.stage:
-                break
-            stage_id -= stage_id > step.stage
+        if step.new_stage == stage_id:
+            break  # The stage was made here.
+        if step.new_stage is not None:
+            stage_id -= stage_id > step.new_stage
         elif isinstance(step, SplitStep) and step.stage == stage_id:
             found.append(position)
     return tuple(reversed(found))

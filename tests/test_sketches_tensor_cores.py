@@ -59,6 +59,14 @@ def narrowed(n: int, m: int, depth: int, dtype: str = "float16") -> list[Tensor]
     return [a, b, te.compute((n, m), lambda i, j: te.cast(high[i, j], dtype), name="D")]
 
 
+def narrowed_twice(n: int, m: int, depth: int) -> list[Tensor]:
+    """Two products one after the other, the first one's rounded to the operands' dtype."""
+    a, b, hidden = narrowed(n, m, depth)
+    c, k = te.placeholder((m, n), "float16", name="E"), te.reduce_axis((0, m), name="l")
+    product = te.compute((n, n), lambda i, j: te.sum(wide(hidden[i, k]) * wide(c[k, j]), axis=k), name="F")
+    return [a, b, c, product]
+
+
 def part_of_the_columns(depth: int) -> list[Tensor]:
     """A product with the first columns of a matrix of 80: beyond them are others, no zeros."""
     a, b = te.placeholder((64, 80), "float16", name="A"), te.placeholder((depth, 64), "float16", name="B")
@@ -215,6 +223,7 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "padded": lambda: narrowed(40, 44, 40),
     "odd": lambda: tensors("matmul", 31, 21, 45, *HALVES),
     "padded convolution": lambda: tensors("conv2d", 1, 2, 14, 14, 20, 3, 1, 1, 1, 1, *HALVES),
+    "two padded": lambda: narrowed_twice(40, 44, 40),
 }
 
 

@@ -46,6 +46,10 @@ class CacheReadStep(Step):
     scope: str
     readers: tuple[int, ...]
 
+    @property
+    def new_stage(self) -> int:
+        return self.stage + 1
+
     def apply(self, state: State) -> State:
         check_scope("cache_read", self.scope)
         return insert_copy(state, self.stage, self.scope, self.scope, self.readers, "cache_read")
@@ -152,6 +156,10 @@ class CacheWriteStep(Step):
     code: ClassVar[str] = "CHW"
     stage: int
     scope: str
+
+    @property
+    def new_stage(self) -> int:
+        return self.stage
 
     def apply(self, state: State) -> State:
         check_scope("cache_write", self.scope)

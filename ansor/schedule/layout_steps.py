@@ -80,6 +80,10 @@ class RewriteLayoutStep(Step):
             )
         return cls(stage, tuple((d, e, s) for d, e, s in digits), tuple(readers))
 
+    @property
+    def new_stage(self) -> int | None:
+        return self.stage + 1 if self.readers else None
+
     def apply(self, state: State) -> State:
         tensor = _result_of(state, self.stage)
         try:

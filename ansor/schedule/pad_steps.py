@@ -67,6 +67,10 @@ class PadStep(Step):
     scope: str
     extents: tuple[int, ...]
 
+    @property
+    def new_stage(self) -> int:
+        return self.stage
+
     def apply(self, state: State) -> State:
         check_scope("pad", self.scope)
         stage = stage_at(state, self.stage, "pad")

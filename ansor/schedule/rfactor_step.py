@@ -50,6 +50,10 @@ class RfactorStep(Step):
     iterator: int
     factor_iterator: int
 
+    @property
+    def new_stage(self) -> int:
+        return self.stage
+
     def apply(self, state: State) -> State:
         stage, loop = iterator_at(state, self.stage, self.iterator, "rfactor")
         op = stage.compute

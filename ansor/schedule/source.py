@@ -253,7 +253,8 @@ class _Writer:
             layout = Layout.of(stage.op.output(0).shape, step.digits)
         listed = f", [{', '.join(map(self.stage, readers))}]" if readers else ""
         self.state = self.state.apply(step)
-        op = self.state.stages[step.stage + bool(readers)].op
+        made = step.stage if step.new_stage is None else step.new_stage
+        op = self.state.stages[made].op
         self.tensors[op] = identifier(op.name, self.taken)
         return [f"{self.tensors[op]} = s.rewrite_layout({name}, {layout}{listed})"]
 
@@ -262,16 +263,16 @@ class _Writer:
         if isinstance(step, CacheReadStep):
             readers = ", ".join(self.stage(reader) for reader in step.readers)
             part = f", {step.part}" if isinstance(step, CacheReadPartStep) else ""
-            call, at = f"s.cache_read({old}, {step.scope!r}, [{readers}]{part})", step.stage + 1
+            call = f"s.cache_read({old}, {step.scope!r}, [{readers}]{part})"
         elif isinstance(step, CacheWriteStep):
-            call, at = f"s.cache_write({old}, {step.scope!r})", step.stage
+            call = f"s.cache_write({old}, {step.scope!r})"
         elif isinstance(step, PadStep):
-            call, at = f"s.pad({old}, {step.scope!r}, {list(step.extents)})", step.stage
+            call = f"s.pad({old}, {step.scope!r}, {list(step.extents)})"
         else:
             loop = self.loop(step.stage, step.iterator)
-            call, at = f"s.rfactor({old}, {loop}, {step.factor_iterator})", step.stage
+            call = f"s.rfactor({old}, {loop}, {step.factor_iterator})"
         self.state = self.state.apply(step)
-        op = self.state.stages[at].op
+        op = self.state.stages[step.new_stage].op
         variable = identifier(op.name, self.taken)
         self.tensors[op] = variable
         # An rfactor of a reduction of several values gives a list; any of its tensors names the new stage.

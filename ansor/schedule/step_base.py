@@ -39,6 +39,11 @@ class Step:
         """The state after this step; `ScheduleError` if the step is illegal there."""
         raise NotImplementedError
 
+    @property
+    def new_stage(self) -> int | None:
+        """Position of the stage that the step inserts, before which all stay where they are; None: none."""
+        return None
+
     def to_json(self) -> list[Any]:
         """The record form: the code, then the fields in order."""
         return [self.code, *(to_plain(getattr(self, f.name)) for f in fields(self))]  # type: ignore[arg-type]
