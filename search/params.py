@@ -78,6 +78,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `gpu_tensor_cores`: 1 for tiles that tensor cores multiply (`TensorCores`) on CUDA GPUs, of 16-bit floats,
   and of float32 where an operation allows operands to be rounded.
 - `gpu_rfactor_blocks`: 1 for long reductions to a few values that blocks of a GPU share (`AddRfactorBlocks`).
+- `gpu_reduction_kernels`: 1 for a block for each result of a reduction, in a kernel of its own, where blocks
+  of its reader would have several (`CrossThreadReduction`).
 - `gpu_multi_buffer`: how often copies may be in CUDA's shared memory, to be filled ahead (`RandomLeads`): 1
   for once, 2 for double buffers, more for pipelines of as many stages where threads can copy without waiting.
 - `gpu_storage_padding`: 1 for copies in the shared memory of a GPU that may be padded (`RandomPadding`).
@@ -120,6 +122,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no padded copies": {"gpu_storage_padding": 0},
     "no tensor cores": {"gpu_tensor_cores": 0},
     "no reductions over blocks": {"gpu_rfactor_blocks": 0},
+    "reductions beside their readers": {"gpu_reduction_kernels": 0},
     "no swizzled copies": {"gpu_swizzle": 0},
     "reads along several axes not copied": {"gpu_read_parts": 0},
     "copies filled when needed": {"gpu_multi_buffer": 1},
@@ -155,6 +158,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_fuse_all_vectors": 0,
     "gpu_tensor_cores": 0,
     "gpu_rfactor_blocks": 0,
+    "gpu_reduction_kernels": 0,
     "gpu_multi_buffer": 1,
     "gpu_storage_padding": 0,
     "gpu_swizzle": 0,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
+from ansor.schedule.access import constant_extents
 from ansor.schedule.stages import Annotation, SplitRelation
 from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
+from ansor.te.tensor import ComputeOp
 from sketches.relations import (
     has_reduce_iterator,
     needs_tiling,
@@ -19,17 +22,32 @@ from sketches.rule import SketchContext, Successor, Verdict
 
 
 class Host(NamedTuple):
-    """A consumer to reduce inside of, and the number of outer loops shared with it."""
+    """
+    A consumer to reduce inside of.
+
+    Attributes
+    ----------
+    consumer
+        Its stage.
+    common
+        The number of outer loops shared with it.
+    has_block_for_each
+        Whether each result is reduced by a block of its own: not where the loop that threads share runs over
+        results, nor where loops inside of it do.
+    """
 
     consumer: int
     common: int
+    has_block_for_each: bool
 
 
 class CrossThreadReduction:
     """A long reduction with few results -> its innermost part runs over the threads of a block.
 
     If all results go to one elementwise-like consumer and nowhere else, the reduction moves inside its outer
-    loops and follows its split over threads, so that both share a block.
+    loops and follows its split over threads, so that both share a block. Where a block would then reduce
+    several results, one after the other, a second sketch reduces each in a block of its own, in a kernel of
+    its own (`gpu_reduction_kernels`; not in TVM).
     """
 
     name = "CrossThreadReduction"
@@ -46,7 +64,10 @@ class CrossThreadReduction:
         return Verdict.APPLY if fits else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        return [(reduce_over_threads(context, state, stage_id, host_of(state, stage_id)), stage_id - 1)]
+        host = host_of(state, stage_id)
+        apart = host is not None and not host.has_block_for_each and context.params.gpu_reduction_kernels
+        places = [host, None] if apart else [host]
+        return [(reduce_over_threads(context, state, stage_id, place), stage_id - 1) for place in places]
 
 
 def reduce_over_threads(context: SketchContext, state: State, stage_id: int, host: Host | None) -> State:
@@ -56,7 +77,7 @@ def reduce_over_threads(context: SketchContext, state: State, stage_id: int, hos
     if host is None:
         state = state.split(stage_id, position, (warp,))
         return state.annotate(stage_id, position + 1, Annotation.THREAD_X)
-    consumer, common = host
+    consumer, common = host.consumer, host.common
     steps = split_steps(state, consumer)
     if not steps:
         last = len(state.stages[consumer].iterators) - 1
@@ -71,18 +92,30 @@ def reduce_over_threads(context: SketchContext, state: State, stage_id: int, hos
 def host_of(state: State, stage_id: int) -> Host | None:
     """The consumer that a reduction may move into; None if there is none.
 
-    It must be untouched and without reduction, or split once by one length.
+    It must be untouched and without reduction, or split once by one length; and no part of a tile.
     """
     consumer = single_consumer(state, stage_id)
     if consumer is None or state.is_output(stage_id) or needs_tiling(state, consumer):
         return None
-    target = state.stages[consumer]
-    common = state.access.num_common_outer_iterators(target.op, state.stages[stage_id].op)
+    target, op = state.stages[consumer], state.stages[stage_id].compute
+    if consumer in state.attach:
+        return None
+    common = state.access.num_common_outer_iterators(target.op, op)
     if common == 0:
         return None
+    host = Host(consumer, common, _has_block_for_each(op, target.compute, common))
     if target.relations:
         steps = [state.steps[at] for at in split_steps(state, consumer)]
         once = len(steps) == 1 and len(target.relations) == 1
         plain = once and isinstance(steps[0], SplitStep) and len(steps[0].lengths) == 1
-        return Host(consumer, common) if plain and isinstance(target.relations[0], SplitRelation) else None
-    return None if has_reduce_iterator(state, consumer) else Host(consumer, common)
+        return host if plain and isinstance(target.relations[0], SplitRelation) else None
+    return None if has_reduce_iterator(state, consumer) else host
+
+
+def _has_block_for_each(op: ComputeOp, consumer: ComputeOp, common: int) -> bool:
+    """Whether there are as many iterations around a consumer's threads, with its last loop, as results."""
+    around = consumer.axis[: min(common, len(consumer.axis) - 1)]
+    results, blocks = constant_extents(op.axis), constant_extents(around)
+    if results is None or blocks is None:
+        return len(op.axis) == len(around)
+    return prod(results) <= prod(blocks)

@@ -30,10 +30,10 @@ def shared_place(state: State, consumer: int) -> int | None:
 
 
 class AddCacheRead:
-    """A stage read by a tiled one -> a copy in shared memory per consumer, filled tile by tile.
+    """A stage read by tiled ones -> a copy in shared memory for each of them, filled tile by tile.
 
-    The walk revisits the stage, which then is read by its copies only and usually gets inlined into them.
-    Every consumer has to qualify (TVM looks at the first only). One that reads the stage along
+    The walk revisits the stage, which then is read by its copies and usually gets inlined into them. What has
+    no tiles goes on reading it where it is (TVM looks at the first consumer only). One that reads it along
     different axes, as a product with its own transpose does, has a copy for each way: a single one would hold
     all that lies between. What has several outputs is read where it is, as none of them is copied alone, and
     so is a tensor without axes, of which nothing is fetched together.
@@ -45,19 +45,10 @@ class AddCacheRead:
         source = state.stages[stage_id].op
         if source.num_outputs != 1 or not source.output(0).shape:
             return Verdict.PASS
-        consumers = state.consumers(stage_id)
-        fits = all(
-            needs_tiling(state, consumer)
-            and not has_cross_thread_reduction(state, consumer)
-            and stage_id in state.direct_producers(consumer)
-            and (context.params.gpu_read_parts or len(axes_of_reads(state, stage_id, consumer)) == 1)
-            and shared_place(state, consumer) is not None
-            for consumer in consumers
-        )
-        return Verdict.APPLY_AND_SKIP_REST if consumers and fits else Verdict.PASS
+        return Verdict.APPLY_AND_SKIP_REST if _tiled_readers(context, state, stage_id) else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        consumers = sorted(state.consumers(stage_id), reverse=True)
+        consumers = _tiled_readers(context, state, stage_id)[::-1]
         while consumers:
             consumer = consumers.pop()
             if len(axes_of_reads(state, stage_id, consumer)) > 1:
@@ -70,6 +61,19 @@ class AddCacheRead:
             assert place is not None
             state = state.compute_at(stage_id + 1, consumer + 1, place)
         return [(state, stage_id)]
+
+
+def _tiled_readers(context: SketchContext, state: State, stage_id: int) -> list[int]:
+    """The consumers that have tiles to be filled with what they read of the stage, in order."""
+    return [
+        consumer
+        for consumer in sorted(state.consumers(stage_id))
+        if needs_tiling(state, consumer)
+        and not has_cross_thread_reduction(state, consumer)
+        and stage_id in state.direct_producers(consumer)
+        and (context.params.gpu_read_parts or len(axes_of_reads(state, stage_id, consumer)) == 1)
+        and shared_place(state, consumer) is not None
+    ]
 
 
 class SpecialComputeLocationGPU:

@@ -153,6 +153,9 @@ class SketchParams:
         tensor cores multiply at once, and padded to multiples of it.
     gpu_rfactor_blocks
         1 adds `AddRfactorBlocks`: long reductions to a few values, shared by blocks.
+    gpu_reduction_kernels
+        1 lets each result of a reduction have a block, in a kernel of its own, where a block of what reads
+        the results would reduce several of them.
     gpu_multi_buffer
         How often copies may be in the shared memory of a CUDA GPU, to be filled ahead; 1 for once. More than
         twice is for devices whose threads can copy without waiting.
@@ -193,6 +196,7 @@ class SketchParams:
     cpu_fuse_all_vectors: int = _parameter(1, high=1)
     gpu_tensor_cores: int = _parameter(1, high=1)
     gpu_rfactor_blocks: int = _parameter(1, high=1)
+    gpu_reduction_kernels: int = _parameter(1, high=1)
     gpu_multi_buffer: int = _parameter(4, low=1, high=8)
     gpu_storage_padding: int = _parameter(1, high=1)
     gpu_swizzle: int = _parameter(1, high=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ansor import te
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation, ComputeAt
 from ansor.schedule.state import State
@@ -22,6 +23,42 @@ from tests.tensor_core_schedules import half_own_transpose, half_product
 
 GPU = HardwareParams(-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32)
 
+
+def row_means(rows: int, terms: int) -> list[Tensor]:
+    x, k = te.placeholder((rows, terms), name="X"), te.reduce_axis((0, terms), name="k")
+    total = te.compute((rows,), lambda i: te.sum(x[i, k], axis=k), name="S")
+    return [x, te.compute((rows,), lambda i: total[i] * (1.0 / terms), name="Mean")]
+
+
+def group_norm(batch: int, groups: int, each: int, pixels: int) -> list[Tensor]:
+    """Channels less the mean of their group."""
+    x = te.placeholder((batch, groups * each, pixels), name="X")
+    c, p = te.reduce_axis((0, each), name="c"), te.reduce_axis((0, pixels), name="p")
+    total = te.compute((batch, groups), lambda n, g: te.sum(x[n, g * each + c, p], axis=[c, p]), name="S")
+    out = te.compute(
+        (batch, groups * each, pixels),
+        lambda n, d, q: x[n, d, q] - total[n, te.floordiv(d, each)] * (1.0 / (each * pixels)),
+        name="Y",
+    )
+    return [x, out]
+
+
+def rms_norm_product(rows: int, terms: int, columns: int) -> list[Tensor]:
+    x, w = te.placeholder((rows, terms), name="X"), te.placeholder((terms, columns), name="W")
+    q, k = te.reduce_axis((0, terms), name="q"), te.reduce_axis((0, terms), name="k")
+    total = te.compute((rows,), lambda i: te.sum(x[i, q] * x[i, q], axis=q), name="S")
+    scaled = te.compute((rows, terms), lambda i, j: x[i, j] * te.rsqrt(total[i] + 1.0), name="N")
+    return [x, w, te.compute((rows, columns), lambda i, j: te.sum(scaled[i, k] * w[k, j], axis=k), name="Y")]
+
+
+def gated_product(n: int) -> list[Tensor]:
+    """What is costly to compute, and read by a product and beside it."""
+    x, w, k = te.placeholder((n, n), name="X"), te.placeholder((n, n), name="W"), te.reduce_axis((0, n), "k")
+    a = te.compute((n, n), lambda i, j: te.exp(x[i, j]), name="A")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    return [x, w, te.compute((n, n), lambda i, j: c[i, j] + a[i, j], name="Y")]
+
+
 GPU_SMALL: dict[str, Callable[[], list[Tensor]]] = {
     **SMALL,
     "square": lambda: matmul(64, 48, 40),
@@ -29,6 +66,10 @@ GPU_SMALL: dict[str, Callable[[], list[Tensor]]] = {
     "wide softmax": lambda: softmax(12, 100),
     "convolution": lambda: padded_conv1d(32, 8, 16),
     "wide row sum": lambda: row_sum(8, 150),
+    "row means": lambda: row_means(12, 70),
+    "group norm": lambda: group_norm(2, 2, 3, 20),
+    "norm and product": lambda: rms_norm_product(24, 32, 32),
+    "gated product": lambda: gated_product(32),
 }
 """Small computations, those that fill a block among them."""
 

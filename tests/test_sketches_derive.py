@@ -56,7 +56,7 @@ def test_gpu_sketches_print_as_the_recorded_ones() -> None:
     found = 0
     for entry in oracle_lines("task", "cuda"):
         task = task_of(oracle_workload(entry["workload"]), "cuda")
-        texts = [str(sketch) for sketch in generate_sketches(task)]
+        texts = [str(sketch) for sketch in generate_sketches(task, REFERENCE_SPACE)]
         if entry["workload"] == "norm":
             texts = [text.replace("threadIdx.x q.1 (0,4)", "threadIdx.x q.1 (0,32)") for text in texts]
         assert texts == entry["sketches"], entry["workload"]

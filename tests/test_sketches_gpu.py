@@ -22,7 +22,7 @@ from ansor.schedule.steps import SplitStep, StorageAlignStep, SwizzleStep
 from ansor.task.gpu_limits import gpu_faults, verify_gpu
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
-from search.params import REFERENCE_SPACE
+from search.params import REFERENCE_SPACE, Params
 from sketches import ColumnKind, Population, ProgramSpace, SketchContext, generate_sketches
 from sketches.columns import Column
 from sketches.derive import SkipStage
@@ -35,7 +35,16 @@ from sketches.padding import SWIZZLED
 from sketches.params import GPU_UNROLL_CANDIDATES
 from sketches.repair import repaired
 from tests.device_kernels import why_no_device
-from tests.gpu_cases import GPU, GPU_SMALL, check_gpu_program, gpu_task
+from tests.gpu_cases import (
+    GPU,
+    GPU_SMALL,
+    check_gpu_program,
+    gated_product,
+    gpu_task,
+    group_norm,
+    rms_norm_product,
+    row_means,
+)
 from tests.gpu_schedules import argmax, kernels
 from tests.program_laws import Case
 from tests.sketches_cases import (
@@ -540,6 +549,37 @@ def test_a_reduction_across_threads_that_is_an_output_stays_at_root() -> None:
     assert len(shared) == 1
     for population, row in ProgramSpace.of(gpu_task([x, total, twice])).sample(10, rng()).in_order():
         check_gpu_program(population.materialize(row))
+
+
+def kinds(tensors: list[Tensor], params: Params | None = None) -> list[str]:
+    """The rules of each sketch."""
+    return [sketch.explain() for sketch in generate_sketches(gpu_task(tensors), params)]
+
+
+def test_a_result_may_have_a_block_where_its_reader_has_several() -> None:
+    """In a kernel of its own; where a block of the reader has one result, there is nothing to gain."""
+    apart = ["CrossThreadReduction(S)"]
+    assert kinds(row_means(40, 100)) == [*apart * 2, "(no rule applied)"]
+    assert kinds(row_means(1, 100)) == [*apart, "(no rule applied)"]
+    assert kinds(group_norm(2, 4, 3, 40)) == [*apart * 2, "(no rule applied)"]
+    assert kinds(group_norm(2, 1, 12, 40)) == [*apart, "(no rule applied)"]
+    assert kinds(row_means(40, 100), {"gpu_reduction_kernels": 0}) == [*apart, "(no rule applied)"]
+    (_, own, _) = generate_sketches(gpu_task(row_means(40, 100)))
+    assert own.state.stages[own.state.stage_id("S")].compute_at is ComputeAt.ROOT
+
+
+def test_a_reduction_whose_reader_is_part_of_a_tile_is_shared_by_threads_of_its_own() -> None:
+    space = ProgramSpace.of(gpu_task(rms_norm_product(24, 40, 32)))
+    assert any("CrossThreadReduction(S)" in sketch.explain() for sketch in space.sketches)
+    (sketch,) = (sketch for sketch in space.sketches if "CrossThreadReduction(S)" in sketch.explain())
+    assert sketch.state.stages[sketch.state.stage_id("S")].compute_at is ComputeAt.ROOT
+
+
+def test_what_others_read_as_well_is_copied_for_those_with_tiles() -> None:
+    """So a product computes nothing costly in its innermost loop."""
+    assert kinds(gated_product(32)) == [
+        "MultiLevelTilingWithFusion(C), AddCacheRead(W), AddCacheRead(A), AlwaysInline(A)"
+    ]
 
 
 def test_a_scan_is_not_inlined_into_one_sum_of_everything() -> None:
