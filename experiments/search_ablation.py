@@ -38,6 +38,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_pool-112": ("no tiled windows", "no inlined padding"),
     "conv2d-7": ("no inlined padding",),
     "norm-256": ("no factored lanes",),
+    "columns-64": ("no factored rows",),
     "yuv-1080": ("no tiled streams", "no streaming stores"),
     "softmax-1024": ("no prefetch", "no overlapping rows", "parts of row sums"),
     "softmax-128": ("no tiled rows",),

@@ -95,7 +95,19 @@ def _biased_transpose(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array
     return np.asarray(x.T + b)
 
 
+def column_sums(n: int, m: int) -> list[te.Tensor]:
+    """Sums of the columns of a matrix, as a batch norm and the gradient of a bias take them."""
+    x, k = te.placeholder((n, m), name="X"), te.reduce_axis((0, n), "k")
+    return [x, te.compute((m,), lambda j: te.sum(x[k, j], axis=k), name="Sums")]
+
+
+def _column_sums(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
+    (x,) = arrays
+    return np.asarray(x.sum(axis=0))
+
+
 ansor.register_workload("biased_transpose", biased_transpose)
+ansor.register_workload("column_sums", column_sums)
 ansor.register_workload("mlp", mlp)
 ansor.register_workload("tanh_matmul", tanh_matmul)
 ansor.register_workload("two_filters", two_filters)
@@ -103,6 +115,7 @@ OWN: Final = {
     "biased_transpose": workloads.Workload(
         "biased_transpose", biased_transpose, _biased_transpose, (), (), ("float32",)
     ),
+    "column_sums": workloads.Workload("column_sums", column_sums, _column_sums, (), (), ("float32",)),
     "mlp": workloads.Workload("mlp", mlp, _mlp, (), (), ("float32",)),
     "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",)),
     "two_filters": workloads.Workload("two_filters", two_filters, _two_filters, (), (), ("float32",)),
@@ -185,6 +198,7 @@ CASES: Final[Mapping[str, Case]] = {
     "softmax-128": Case("softmax", (1536, 128)),
     "max_pool-112": Case("max_pool2d", (1, 112, 112, 64, 3, 2, 1)),
     "norm-256": Case("norm", (1, 256, 256)),
+    "columns-64": Case("column_sums", (100352, 64)),
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
     "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
     "conv2d-f16": Case("conv2d", (1, 28, 28, 128, 128, 3, 1, 1, 1, 1, "float16", "float32")),

@@ -64,6 +64,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_row_tiling`: 1 for tiles of short rows that several stages pass over, as in a softmax (`RowTiling`).
 - `cpu_row_pipelining`: 1 for passes over rows that overlap, each of them over another row (`RowPipelining`).
 - `cpu_rfactor_lanes`: 1 for reductions to a few values in parallel and in vectors (`AddRfactorLanes`).
+- `cpu_rfactor_columns`: 1 for sums of many rows, parts of them in parallel (`AddRfactorColumns`).
 - `cpu_keep_costly`: 1 for storing dear stages that a reduction uses often, what stencils read at several
   places, and what is made of a product for another one (`KeepCostlyProducer`).
 - `cpu_keep_row_sums`: 1 for no parts of sums of short rows that are enough for all cores (`KeepRowSums`).
@@ -110,6 +111,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no tiled rows": {"cpu_row_tiling": 0},
     "no overlapping rows": {"cpu_row_pipelining": 0},
     "no factored lanes": {"cpu_rfactor_lanes": 0},
+    "no factored rows": {"cpu_rfactor_columns": 0},
     "all cheap reads inlined": {"cpu_keep_costly": 0},
     "parts of row sums": {"cpu_keep_row_sums": 0},
     "no inlined padding": {"cpu_inline_padding": 0},
@@ -149,6 +151,7 @@ REFERENCE_SPACE: Final[Params] = {
     "cpu_row_tiling": 0,
     "cpu_row_pipelining": 0,
     "cpu_rfactor_lanes": 0,
+    "cpu_rfactor_columns": 0,
     "cpu_keep_costly": 0,
     "cpu_keep_row_sums": 0,
     "cpu_inline_padding": 0,

@@ -40,6 +40,7 @@ from sketches.params import SketchParams
 from sketches.recompute import KeepCostlyProducer
 from sketches.rfactor import AddRfactor
 from sketches.rfactor_blocks import AddRfactorBlocks
+from sketches.rfactor_columns import AddRfactorColumns
 from sketches.rfactor_lanes import AddRfactorLanes
 from sketches.row_pipelining import RowPipelining
 from sketches.row_sums import KeepRowSums
@@ -128,6 +129,7 @@ CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_inline_used_once": (InlineUsedOnce(),),
     "cpu_stencil_tiling": (StencilTiling(),),
     "cpu_stream_tiling": (StreamTiling(),),
+    "cpu_rfactor_columns": (AddRfactorColumns(),),
     "cpu_window_tiling": (WindowTiling(),),
     "cpu_row_tiling": (RowTiling(),),
     "cpu_row_pipelining": (RowPipelining(),),

@@ -131,6 +131,8 @@ class SketchParams:
         several rows at once, each pass with another one.
     cpu_rfactor_lanes
         1 adds `AddRfactorLanes`: long reductions to a few values, in parallel and in vectors.
+    cpu_rfactor_columns
+        1 adds `AddRfactorColumns`: sums of many rows, parts of them in parallel, in vectors of columns.
     cpu_keep_costly
         1 adds `KeepCostlyProducer`: dear stages that a reduction uses often, what stencils read at several
         places, and what is made of a product for another one are stored, not inlined.
@@ -187,6 +189,7 @@ class SketchParams:
     cpu_row_tiling: int = _parameter(1, high=1)
     cpu_row_pipelining: int = _parameter(1, high=1)
     cpu_rfactor_lanes: int = _parameter(1, high=1)
+    cpu_rfactor_columns: int = _parameter(1, high=1)
     cpu_keep_costly: int = _parameter(1, high=1)
     cpu_keep_row_sums: int = _parameter(1, high=1)
     cpu_inline_padding: int = _parameter(1, high=1)

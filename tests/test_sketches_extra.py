@@ -66,6 +66,18 @@ def mean_of_columns(n: int, m: int) -> list[Tensor]:
     return [x, te.compute((m,), lambda j: total[j] / float(n), name="Mean")]
 
 
+def sums_of_channels(size: int, images: int, channels: int, first: bool = False) -> list[Tensor]:
+    """As a batch norm needs them, the channels last or `first`."""
+    x = te.placeholder((images, channels, size, size) if first else (images, size, size, channels), name="X")
+    n, y, z = (
+        te.reduce_axis((0, extent), name=name) for extent, name in ((images, "n"), (size, "y"), (size, "z"))
+    )
+    total = te.compute(
+        (channels,), lambda c: te.sum(x[n, c, y, z] if first else x[n, y, z, c], axis=[n, y, z]), name="Total"
+    )
+    return [x, total]
+
+
 def transpose(n: int, m: int) -> list[Tensor]:
     x = te.placeholder((n, m), name="X")
     return [x, te.compute((m, n), lambda i, j: x[j, i], name="T")]
@@ -169,6 +181,8 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "max pooling": lambda: max_pool(8, 6),
     "pooling of more pixels": lambda: max_pool(14, 2),
     "mean of columns": lambda: mean_of_columns(9, 20),
+    "mean of many rows": lambda: mean_of_columns(150, 40),
+    "sums of channels": lambda: sums_of_channels(9, 5, 20),
     "transpose": lambda: transpose(11, 12),
     "channels first": lambda: channels_first(5, 6),
     "colours": lambda: colours(4, 10),
@@ -348,6 +362,24 @@ def test_many_rows_keep_the_cores_busy_by_themselves() -> None:
     assert sketches_by("AddRfactorLanes", row_sum(16, 2048))
     assert not sketches_by("AddRfactorLanes", row_sum(512, 2048))
     assert not sketches_by("AddRfactorLanes", row_sum(16, 512))
+
+
+def test_rows_are_divided_and_their_columns_are_vectors() -> None:
+    (sketch,) = sketches_by("AddRfactorColumns", sums_of_channels(16, 4, 32))
+    terms = "n_y_fused_z_fused"
+    assert loops(sketch.state, "Total.rf") == [f"{terms}_o_o", "c.0", f"{terms}_o_i", f"{terms}_i", "c.1"]
+    assert loops(sketch.state, "Total.repl")[1:] == ["ax0"]
+    assert [len(hole.columns) for hole in sketch.holes] == [2, 1]
+
+
+def test_rows_are_divided_where_there_are_more_of_them_than_results() -> None:
+    assert sketches_by("AddRfactorColumns", mean_of_columns(4096, 4096))
+    assert not sketches_by("AddRfactorColumns", mean_of_columns(4095, 4096))
+    assert not sketches_by("AddRfactorColumns", mean_of_columns(9, 8))
+    assert not sketches_by("AddRfactorColumns", mean_of_columns(4096, 8))  # less than a vector
+    assert not sketches_by("AddRfactorColumns", sums_of_channels(16, 4, 32, first=True))
+    assert not sketches_by("AddRfactorColumns", row_sum(16, 2048))
+    assert not sketches_by("AddRfactorColumns", max_pool(14, 32))
 
 
 def inlined(tensors: list[Tensor], stage: str) -> set[bool]:
