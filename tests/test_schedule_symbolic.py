@@ -57,6 +57,25 @@ def test_a_producer_at_a_loop_inside_a_split_symbolic_loop():
     Case.of(s.state, {n: 10}).check_interpreted(lower(s))
 
 
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 33])
+def test_a_producer_at_fused_loops_covers_one_tile(size):
+    """The outermost of the loops that are fused may be symbolic: it is a quotient by what is inside of it."""
+    n = te.var("n")
+    a, w = te.placeholder((n, 8), name="A"), te.placeholder((8, 24), name="W")
+    k = te.reduce_axis((0, 8), name="k")
+    c = te.compute((n, 24), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    d = te.compute((n, 24), lambda i, j: te.maximum(c[i, j], 0.0), name="D")
+    s = te.create_schedule(d)
+    i, j, _, _ = s[d].tile(*s[d].op.axis, 16, 8)
+    s[c].compute_at(s[d], s[d].fuse(i, j))
+    nest = lower(s, simple_mode=True)
+    case = Case.of(s.state, {n: size})
+
+    assert "allocate C[16, 8] float32" in str(nest)
+    case.check_interpreted(nest)
+    case.check_compiled(lower(s))
+
+
 @pytest.mark.parametrize("size", [0, 1, 3])
 @pytest.mark.parametrize("factor", [None, 4])
 def test_a_size_may_be_zero(factor, size):

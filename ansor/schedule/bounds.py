@@ -417,7 +417,8 @@ def local_axes(
 
 def _component(fused: Interval, inner: Extent, extent: Extent, outermost: bool) -> Interval:
     """One of the loops that were fused: `fused // inner % extent`."""
-    if isinstance(fused.width, Expr) or isinstance(inner, Expr) or isinstance(extent, Expr):
+    symbolic = isinstance(fused.width, Expr) or isinstance(inner, Expr)
+    if symbolic or (isinstance(extent, Expr) and not outermost):
         return Interval.full(extent)
     value = floordiv(fused, inner)
     return value.clip(extent) if outermost else floormod(value, extent).clip(extent)
