@@ -128,7 +128,8 @@ class TuningSession:
     def run(self, num_trials: int) -> TuningResult:
         """Advance until `num_trials` new programs are measured or there is another reason to stop.
 
-        Ctrl-C and a log that cannot be written end the run; both give the result so far.
+        Ctrl-C and a log that cannot be written end the run; both give the result so far. However it ends, the
+        policy learns what was measured and what it was made to forget.
         """
         logged = len(self._log) + len(self._own_log)
         self._patience = patience(self._early_stopping, logged + num_trials)
@@ -149,7 +150,7 @@ class TuningSession:
             self.stop = Stop(StopReason.LOG_FAILED, str(error))
         finally:
             self._progress.close()
-        self.know_log()
+            self.conclude()
         result = self.result(self.stop)
         self._progress.finish(result)
         return result
@@ -181,7 +182,7 @@ class TuningSession:
             self.stop = self._nothing_proposed(proposal.note)
             return 0
         before, later = len(self.new_trials), () if part is None else proposal.states[part:]
-        self._in_round += self._answer(proposal.states[:part], budget)
+        self._answer(proposal.states[:part], budget)
         measured = len(self.new_trials) - before
         if later:
             self._next = Proposal(later, proposal.note)
@@ -204,6 +205,11 @@ class TuningSession:
             self.rounds_measured += 1
             self._progress.round_done(self._report())
             self.know_log()
+
+    def conclude(self) -> None:
+        """Tell the policy what it has not been told yet: of a round that was cut short, and of the log."""
+        self.end_round()
+        self.know_log()
 
     def recognise_log(self) -> bool:
         """
@@ -294,29 +300,27 @@ class TuningSession:
         proposal = self.policy.propose(self._round, self._round_size, self.history)
         return checked(self.policy, proposal, self.history)
 
-    def _answer(self, states: Sequence[State], budget: int) -> list[Trial]:
-        """Results of a round in proposal order: from the log where it has them, measured where it has not."""
+    def _answer(self, states: Sequence[State], budget: int) -> None:
+        """Give a round results: from the log where it has them, then measured, in proposal order."""
         fresh: list[State] = []
-        answered: list[Trial] = []
         for state in states:
             known = self._log.pop(program_key(state), None)
             if known is not None:
-                answered.append(known)
+                self._note(known)
             elif len(fresh) < budget:
                 fresh.append(state)
-        for trial in answered:
-            self.history.add(trial)
-        measured: list[Trial] = []
         rival = self.history.best_seconds
         inputs = [MeasureInput(self.task.algorithm_of(state.dag), state, rival) for state in fresh]
         for state, result in zip(fresh, self.measurer.measure_each(inputs, self.policy), strict=True):
             trial = Trial(program_key(state), state, result)
-            self.history.add(trial)
+            self._note(trial)
             self.new_trials.append(trial)
             self._outcomes[trial.error] += 1
-            measured.append(trial)
             self._progress.trial_done(self._report())
-        return [*answered, *measured]
+
+    def _note(self, trial: Trial) -> None:
+        self._in_round.append(trial)
+        self.history.add(trial)
 
     def _report(self) -> Report:
         best = self.history.best

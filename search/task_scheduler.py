@@ -280,6 +280,10 @@ class TaskScheduler:
                 stop = interrupted(measurer)
             except LogWriteError as error:
                 stop = Stop(StopReason.LOG_FAILED, str(error))
+            except BaseException:
+                for session in self._sessions:
+                    session.conclude()
+                raise
         result = self._result(stop)
         if self.verbose > 0:
             print(result, file=sys.stderr)
@@ -480,9 +484,8 @@ class TaskScheduler:
     def _result(self, stop: Stop) -> SchedulerResult:
         """Sum up; the best latencies are now those of the results that count, however the run ended."""
         for number, session in enumerate(self._sessions):
-            session.end_round()
             before = len(session.history)
-            session.know_log()
+            session.conclude()
             if len(session.history) > before:
                 self._account(number, before)
             winner = session.history.winner

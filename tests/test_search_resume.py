@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import ansor
+from ansor.errors import LogWriteError
 from ansor.schedule.state import State
 from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
 from measure import BuildResult, MeasureInput, MeasureResult, load_records, save_records
@@ -339,6 +341,32 @@ def test_an_interrupted_replay_leaves_the_model_what_it_had(task: SearchTask, tm
     result = task.tune(options(12, log), Interrupted(task, model, PARAMS))
     assert result.stop_reason is StopReason.INTERRUPTED
     assert model.num_records == result.known_trials == 12
+
+
+@pytest.mark.parametrize("scheduled", [False, True], ids=["SearchTask", "TaskScheduler"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, LogWriteError, ZeroDivisionError])
+def test_a_model_knows_all_that_was_measured_however_a_round_ends(
+    task: SearchTask, tmp_path: Path, error: type[BaseException], scheduled: bool
+) -> None:
+    """In a round that a log answers in part, and that breaks off while its second new program runs."""
+    log, asked = tmp_path / "log.json", []
+
+    def cost(inp: MeasureInput) -> MeasureResult:
+        asked.append(inp)
+        if len(asked) == 2:
+            raise error("in the middle of a round")
+        return simulated_cost(inp)
+
+    task.tune(options(10, log), SketchPolicy(task, XGBModel(), PARAMS, seed=3))
+    model = taught(XGBModel(), log)
+    policy = SketchPolicy(task, model, PARAMS, seed=3)
+    opts = options(10, log, runner=SimulatedRunner(cost))
+    with pytest.raises(error) if error is ZeroDivisionError else nullcontext():
+        if scheduled:
+            TaskScheduler([task], callbacks=[]).tune(opts, [policy])
+        else:
+            assert task.tune(opts, policy).known_trials == 11
+    assert model.num_records == 11
 
 
 def test_a_run_that_was_given_another_log_goes_on_from_its_own(task: SearchTask, tmp_path: Path) -> None:
