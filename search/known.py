@@ -98,9 +98,10 @@ class Known:
         for trial in trials:
             if trial.key in self._rows:
                 continue
-            self._rows[trial.key] = None
             place = locate(self._neighbourhood, trial.state)
-            if place is not None:
+            if place is None:
+                self._rows[trial.key] = None
+            else:
                 found.setdefault(place[0], []).append((trial.key, place[1]))
         for family, members in found.items():
             prints = fingerprints(Population(family, np.concatenate([values for _, values in members])))

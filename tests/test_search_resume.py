@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ansor
+import search.known
 from ansor.errors import LogWriteError
 from ansor.schedule.state import State
 from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
@@ -326,6 +328,28 @@ def test_one_policy_used_twice_makes_the_log_of_one_run(task: SearchTask, tmp_pa
     assert twice.read_text() == whole.read_text()
     assert isinstance(policy.model, DraftedModel)
     assert policy.model.num_records == 22
+
+
+@pytest.mark.parametrize("work", ["locate", "fingerprints"])
+def test_a_policy_goes_on_after_an_interrupt_while_it_looks_at_what_was_measured(
+    task: SearchTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """What it has found out of measured programs by then is no less than what is so."""
+    whole, part = tmp_path / "whole.json", tmp_path / "part.json"
+    task.tune(options(22, whole), SketchPolicy(task, params=PARAMS, seed=3))
+    policy, original, calls = SketchPolicy(task, params=PARAMS, seed=3), getattr(search.known, work), count()
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(search.known, work, interrupted)
+    first = task.tune(options(22, part), policy)
+    assert first.stop_reason is StopReason.INTERRUPTED
+    assert 0 < first.trials < 22
+    task.tune(options(22 - first.trials, part), policy)
+    assert logged(part, task) == logged(whole, task)
 
 
 def test_an_interrupted_replay_leaves_the_model_what_it_had(task: SearchTask, tmp_path: Path) -> None:
