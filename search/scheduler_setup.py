@@ -16,10 +16,12 @@ from measure import ProgramMeasurer, ProgramRunner
 from search.alternatives import sketch_policy
 from search.details import details_only
 from search.options import TuningOptions
+from search.params import resolve_params
 from search.policy import SearchPolicy, check_policy
 from search.preload import Earlier
 from search.scheduler_callbacks import TaskSchedulerCallback
 from search.session import TuningSession
+from search.sketch_policy import round_size
 from search.starts import first_programs
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
@@ -160,7 +162,13 @@ def policies_for(
     if not isinstance(choice, str):
         return check_policies(tasks, choice)
     models = shared_models(
-        choice, tasks, seed, per_round=per_round, adaptive_training=adaptive_training, model_file=model_file
+        choice,
+        tasks,
+        seed,
+        params=params,
+        per_round=per_round,
+        adaptive_training=adaptive_training,
+        model_file=model_file,
     )
     return make_policies(choice, tasks, models, params, seed)
 
@@ -233,6 +241,7 @@ def shared_models(
     per_round: int,
     adaptive_training: bool,
     model_file: PathLike | None,
+    params: Mapping[str, int | float | str] | None = None,
 ) -> dict[bool, CostModel]:
     """
     Make the cost model that all tasks share, and another where some are for CPUs and some for GPUs.
@@ -240,7 +249,10 @@ def shared_models(
     Parameters
     ----------
     per_round
-        Trials of a task's first round; with those of all its tasks a model has warmed up.
+        Programs asked for in each round.
+    params
+        Parameters of the sketch policies, by which a task's first round is smaller. With the trials of the
+        first rounds of all its tasks a model has warmed up.
 
     Returns
     -------
@@ -250,14 +262,15 @@ def shared_models(
     Raises
     ------
     DefinitionError, LogFormatError
-        As of `shared_model`.
+        As of `shared_model`; or if a parameter is of no use.
     """
+    first_round = round_size(resolve_params(params), 0, per_round)
     counts = Counter(task.target.is_gpu for task in tasks)
     return {
         is_gpu: shared_model(
             choice,
             seed,
-            num_warmup_sample=count * per_round,
+            num_warmup_sample=count * first_round - 1,
             adaptive_training=adaptive_training,
             model_file=model_file,
         )

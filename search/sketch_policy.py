@@ -226,7 +226,7 @@ class SketchPolicy(SearchPolicy):
         rng = round_rng(self.seed, self._task, round_index)
         apart = getattr(self.model, "tells_plans_apart", False)
         picker = Picker(self.known, history, self.score if apart else None)
-        wanted = self._round_size(round_index, count)
+        wanted = round_size(self.params, round_index, count)
         if self.model.informative:
             self._search(picker, wanted, history, rng)
         note = ""
@@ -249,14 +249,6 @@ class SketchPolicy(SearchPolicy):
         if not populations:
             return np.empty(0)
         return scores_of(self.model, self._task, Programs(populations))
-
-    def _round_size(self, round_index: int, count: int) -> int:
-        """How many programs a round proposes: few at first, so that the model learns early."""
-        first = int(self.params["first_rounds_size"])
-        if first < 1:
-            return count
-        doublings = max(0, round_index - FIRST_ROUNDS + 1)
-        return min(count, first << min(doublings, 20))
 
     def _per_tile(self, count: int, history: History) -> int | None:
         """How many of the best programs may have one tile in registers; None for any number."""
@@ -374,6 +366,26 @@ class SketchPolicy(SearchPolicy):
         return f"{drawn} programs drawn from {of} held {len(picker.states)} new ones{invalid}"
 
 
+def round_size(params: Params, round_index: int, count: int) -> int:
+    """
+    Tell how many programs a round proposes: few at first, so that the model learns early.
+
+    Parameters
+    ----------
+    params
+        Search parameters, complete.
+    round_index
+        0 for the first round of a search.
+    count
+        Programs asked for.
+    """
+    first = int(params["first_rounds_size"])
+    if first < 1:
+        return count
+    doublings = max(0, round_index - FIRST_ROUNDS + 1)
+    return min(count, first << min(doublings, 20))
+
+
 def _whole(share: float, rng: np.random.Generator) -> int:
     """How many programs a share of a round is: less than one is one in as large a share of the rounds."""
     return int(rng.random() < share) if 0 < share < 1 else int(share)
@@ -396,4 +408,4 @@ def _in_order_of_drawing(
     return generation, np.argsort(order, kind="stable")
 
 
-__all__ = ["DEFAULT_PARAMS", "SketchPolicy", "resolve_params"]
+__all__ = ["DEFAULT_PARAMS", "SketchPolicy", "resolve_params", "round_size"]

@@ -23,6 +23,8 @@ from costmodel.features_reference import REFERENCE_FEATURES
 from costmodel.rows import PackedRows
 from costmodel.statements import StatementFeatures
 from measure import MeasureInput
+from measure.simulate import result_of
+from search.history import History, Trial
 from search.scheduler_setup import check_model_file, shared_models
 from tests.costmodel_fakes import draw, matmul_task, measured, states_of
 
@@ -155,10 +157,33 @@ def test_tasks_of_each_kind_share_a_model() -> None:
     )
     assert models.keys() == {False, True}
     assert models[False] is not models[True]
-    assert [models[kind].num_warmup_sample for kind in (False, True)] == [16, 8]  # type: ignore[attr-defined]
+    assert [models[kind].num_warmup_sample for kind in (False, True)] == [15, 7]  # type: ignore[attr-defined]
     with pytest.raises(DefinitionError, match="have a model each; tune them apart"):
         check_model_file("x.model", [CPU, GPU], "default")
     check_model_file("x.model", [CPU, other], "default")
+
+
+@pytest.mark.parametrize(("params", "per_round"), [(None, 64), ({"first_rounds_size": 4}, 8), (None, 3)])
+def test_a_shared_model_tells_programs_apart_from_the_first_rounds_of_all_tasks_on(
+    params: dict[str, int] | None, per_round: int
+) -> None:
+    tasks = [matmul_task(n) for n in (16, 24)]
+    (model,) = shared_models(
+        "sketch.xgb",
+        tasks,
+        0,
+        params=params,
+        per_round=per_round,
+        adaptive_training=False,
+        model_file=None,
+    ).values()
+    assert isinstance(model, XGBModel)
+    for task in tasks:
+        assert not model.informative
+        policy = ansor.SketchPolicy(task, model, params)
+        first = policy.propose(0, per_round, History()).states
+        policy.learn([Trial(str(at), state, result_of(1e-3)) for at, state in enumerate(first)])
+    assert model.informative
 
 
 def test_tasks_of_both_kinds_are_tuned_together(tmp_path: Path) -> None:
