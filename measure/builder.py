@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ansor.checks import check_integer, check_number
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError, TargetError
+from measure.closing import Closing
 from measure.device import Reach, device_environment, prepare_compiler
 from measure.emit import EmittedProgram, emit_program
 from measure.host import group_memory
@@ -42,7 +42,7 @@ def default_memory_limit() -> int:
     return int(min(machine, group_memory() or machine) * MEMORY_SHARE)
 
 
-class ProgramBuilder(ABC):
+class ProgramBuilder(Closing, ABC):
     """Makes object files of programs; the interface that a measurer needs.
 
     Attributes
@@ -60,17 +60,6 @@ class ProgramBuilder(ABC):
     def build(self, inputs: Sequence[MeasureInput]) -> list[BuildResult]:
         """Build all inputs and return their results in order."""
         return list(self.build_each(inputs))
-
-    def close(self) -> None:  # noqa: B027 (most have nothing to release)
-        """Release processes and other resources."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def emit_input(inp: MeasureInput) -> EmittedProgram:
@@ -131,6 +120,7 @@ class LocalBuilder(ProgramBuilder):
         self._reach = Reach()
 
     def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        self.check_open()
         waiting: deque[BuildResult | _Pending] = deque()
         try:
             for inp in inputs:
@@ -211,6 +201,7 @@ class LocalBuilder(ProgramBuilder):
                 executor.abort()
 
     def close(self) -> None:
+        self.closed = True
         if self._own_executor:
             self._executor.shutdown(wait=False)
         for pool in self._devices.values():

@@ -14,8 +14,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ansor.checks import check_integer, check_number
 from ansor.errors import (
@@ -28,6 +27,7 @@ from ansor.errors import (
 from ansor.runtime.device.door import device_info
 from ansor.task.task import Task
 from measure.builder import default_memory_limit
+from measure.closing import Closing
 from measure.device import PREPARE, Reach, device_environment
 from measure.host import check_memory, check_target
 from measure.jobs import measure_program, prepare_runner
@@ -61,7 +61,7 @@ _LEAST_SECONDS: Final = 1e-9
 _note = logging.getLogger(__name__)
 
 
-class ProgramRunner(ABC):
+class ProgramRunner(Closing, ABC):
     """Runs built programs; the interface that a measurer needs.
 
     Attributes
@@ -82,19 +82,8 @@ class ProgramRunner(ABC):
         """Run all programs and return their results in order."""
         return list(self.run_each(inputs, builds))
 
-    def check_task(self, task: Task) -> None:  # noqa: B027 (most take any task)
+    def check_task(self, task: Task) -> None:
         """Raise an `AnsorError` if no program of this task can be run here; asked before any is built."""
-
-    def close(self) -> None:  # noqa: B027 (most have nothing to release)
-        """Release processes, files and other resources."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class LocalRunner(ProgramRunner):
@@ -235,6 +224,7 @@ class LocalRunner(ProgramRunner):
     def run_each(
         self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
     ) -> Iterator[MeasureResult]:
+        self.check_open()
         try:
             for inp, build in zip(inputs, builds, strict=True):
                 if build.object_bytes is None:
@@ -358,6 +348,7 @@ class LocalRunner(ProgramRunner):
         }
 
     def close(self) -> None:
+        self.closed = True
         for pool in self._pools():
             pool.shutdown(wait=False)
         self._references.close()

@@ -18,6 +18,7 @@ from measure import (
     ProgramRunner,
     RecordToFile,
 )
+from measure.closing import Closing
 
 MOST_VERBOSE: Final = 5
 """The level that tells all there is."""
@@ -125,11 +126,16 @@ def open_measurer(options: TuningOptions) -> Iterator[ProgramMeasurer]:
 
     Raises
     ------
+    DefinitionError
+        If there is something to measure and the builder or the runner was closed.
     LogWriteError
         If a log cannot be written.
     """
     with ExitStack() as stack:
         if options.num_measure_trials > 0:
+            for part in (options.builder, options.runner):
+                if isinstance(part, Closing):
+                    part.check_open()
             for callback in options.measure_callbacks or ():
                 if isinstance(callback, RecordToFile):
                     callback.check_writable()

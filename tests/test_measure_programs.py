@@ -111,6 +111,19 @@ def test_any_executor_may_compile(runner: LocalRunner) -> None:
     assert result.ok, result
 
 
+def test_what_was_closed_says_so() -> None:
+    dag = matmul(13, 37, 29)
+    task = make_task(dag, "matmul float32")
+    inputs = [MeasureInput(task, tiled(dag))]
+    with LocalBuilder(n_parallel=1) as builder, LocalRunner() as runner:
+        builds = builder.build(inputs)
+    advice = "was closed, .*; use it inside of that block, or make another"
+    with pytest.raises(DefinitionError, match=f"this LocalBuilder {advice} LocalBuilder"):
+        builder.build(inputs)
+    with pytest.raises(DefinitionError, match=f"this LocalRunner {advice} LocalRunner"):
+        runner.run(inputs, builds)
+
+
 def test_unfinished_builds_are_dropped_with_their_iterator(builder: LocalBuilder) -> None:
     dag = matmul(13, 37, 29)
     inputs = [MeasureInput(make_task(dag, "matmul float32"), tiled(dag)) for _ in range(6)]

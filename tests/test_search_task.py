@@ -265,6 +265,25 @@ def test_a_log_is_tried_before_the_first_measurement(task: ansor.SearchTask, tmp
         task.tune(ansor.TuningOptions(1, measure_callbacks=[log], verbose=0))
 
 
+@pytest.mark.parametrize("part", ["builder", "runner"])
+def test_what_was_closed_is_refused_before_anything_is_searched(
+    task: ansor.SearchTask, tmp_path: Path, part: str
+) -> None:
+    """Where there is nothing to measure it is not needed."""
+    log = tmp_path / "log.json"
+    made: ansor.LocalBuilder | ansor.LocalRunner
+    with ansor.LocalBuilder() if part == "builder" else ansor.LocalRunner() as made:
+        given: dict[str, Any] = {"verbose": 0, "measure_callbacks": [ansor.RecordToFile(log)], part: made}
+    name = type(made).__name__
+    message = f"this {name} was closed, .*; use it inside of that block, or make another {name}"
+    with pytest.raises(ansor.DefinitionError, match=message):
+        task.tune(ansor.TuningOptions(2, **given))
+    with pytest.raises(ansor.DefinitionError, match=message):
+        ansor.TaskScheduler([task], callbacks=[]).tune(ansor.TuningOptions(2, **given))
+    assert not log.exists()
+    assert task.tune(ansor.TuningOptions(0, **given), ansor.EmptyPolicy(task)).best_state is not None
+
+
 @pytest.mark.parametrize("n", [-1, 1.5, "1", float("nan")])
 def test_a_number_of_programs_is_checked(task: ansor.SearchTask, n: Any) -> None:
     with pytest.raises(ansor.DefinitionError, match="sample_programs"):
