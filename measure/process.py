@@ -118,6 +118,8 @@ class WorkerProcess:
             If no answer came in time; the worker has been killed.
         WorkerCrashError
             If the worker ended or sent nonsense instead of an answer, or `is_over`.
+        WorkerStartError
+            If it could not be started, nor at a second attempt.
         RemoteError, AnsorError, MemoryError
             If the function raised: errors of ansor as themselves, others as `RemoteError`.
         """
@@ -185,22 +187,28 @@ class WorkerProcess:
         path = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(path)}
         arguments = [str(self._memory_limit or 0), str(os.getpid())]
-        report = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "measure.worker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=report,
-            bufsize=0,
-            env=environment,
-            start_new_session=True,
-        )
+        try:
+            self._report = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "measure.worker", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._report,
+                bufsize=0,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.close()
+            raise WorkerStartError(
+                f"a worker could not start: {error}; it needs a process, two pipes and a temporary file"
+            ) from error
         assert process.stdin is not None
         assert process.stdout is not None
         os.set_blocking(process.stdin.fileno(), False)
         os.set_blocking(process.stdout.fileno(), False)
         with self._lock:
-            self._process, self._report, self._reader = process, report, FrameReader()
+            self._process, self._reader = process, FrameReader()
             self._is_stuck = False
             stopped = is_over()  # Asked here, as `kill` may have come by before.
         if stopped:

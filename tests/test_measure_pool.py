@@ -9,6 +9,7 @@ import posixpath
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 import measure.process as process_module
 from ansor.errors import DefinitionError, MeasureTimeoutError, RunError
 from measure.pool import WorkerPool, function_name
-from measure.process import RemoteError, WorkerCrashError, WorkerProcess
+from measure.process import RemoteError, WorkerCrashError, WorkerProcess, WorkerStartError
 from measure.wire import FrameError, FrameReader, encode
 from tests.forks import in_a_fork
 
@@ -316,6 +317,34 @@ def test_process_is_used_again_after_close() -> None:
     process.close()
     assert process.call("os:getpid", (), {}, 20.0) != first
     process.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "what"), [(subprocess, "Popen"), (tempfile, "TemporaryFile")], ids=["process", "file"]
+)
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_start_that_the_machine_refuses_is_tried_again_once(
+    monkeypatch: pytest.MonkeyPatch, module: Any, what: str, failures: int
+) -> None:
+    real, reports = getattr(module, what), []
+    refusals = iter(range(failures))
+
+    def sometimes(*args: Any, **options: Any) -> Any:
+        reports.append(options.get("stderr"))
+        if next(refusals, None) is not None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, what, sometimes)
+    with WorkerPool(1) as pool:
+        first = pool.submit(operator.add, 1, 2)
+        if failures == 1:
+            assert first.result(20.0) == 3
+        else:
+            with pytest.raises(WorkerStartError, match=r"could not start: .* unavailable; it needs"):
+                first.result(20.0)
+            assert pool.submit(operator.add, 1, 2).result(20.0) == 3
+        assert all(report is None or report.closed for report in reports[:failures])
 
 
 # -- workers that stay though they are killed ------------------------------------------------------------
