@@ -1,9 +1,12 @@
 """What placeholder, compute, reduce_axis and indexing make."""
 
+import math
+
 import numpy as np
 import pytest
 
 from ansor import te
+from ansor.errors import DefinitionError
 from ansor.te.expr import Binary, Const, Read, distinct_nodes, free_vars, rewrite
 
 A = te.placeholder((8, 4), name="A")
@@ -184,6 +187,39 @@ def test_constant_casts_fold_where_exact() -> None:
     assert str(te.cast(te.const(65505), "float16")) == "float16(65505)"
     assert str(te.cast(te.const(300), "uint8")) == "uint8(44)"
     assert str(te.cast(te.const(2), "bool")) == "True"
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "value"),
+    [
+        (0.1, "float64", 0.1),
+        (0.1, "float16", 0.1),
+        (1e300, "float64", 1e300),
+        (np.float64(0.1), "float64", 0.1),
+        (2**53, "float64", float(2**53)),
+        (3_000_000_000, "uint32", 3_000_000_000),
+        (2**40, "int64", 2**40),
+        (-1, "uint8", 255),
+        (2**40 + 5, "int32", 5),
+        (-2.7, "int32", -2),
+        (3e9, "int64", 3_000_000_000),
+        (16_777_217.0, "int64", 16_777_217),
+        (1e-300, "bool", True),
+        (0, "bool", False),
+    ],
+)
+def test_a_number_is_cast_without_another_dtype_in_between(number: float, dtype: str, value: float) -> None:
+    made = te.cast(number, dtype)
+    assert isinstance(made, Const)
+    assert (made.value, type(made.value), made.dtype) == (value, type(value), dtype)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"), [(1e300, "float32"), (100_000, "float16"), (3e9, "int32"), (math.inf, "int8")]
+)
+def test_a_number_that_its_cast_does_not_hold_is_refused(number: float, dtype: str) -> None:
+    with pytest.raises(DefinitionError, match=dtype):
+        te.cast(number, dtype)
 
 
 def test_floats_do_not_fold() -> None:

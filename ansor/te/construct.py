@@ -261,20 +261,37 @@ def negate(value: Expr) -> Expr:
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """`value` converted to `dtype` (see `Cast`); a no-op if it has that dtype already."""
+    """`value` converted to `dtype` (see `Cast`); a no-op if it has that dtype already.
+
+    A Python number becomes a literal of `dtype`, without another dtype in between.
+
+    Raises
+    ------
+    DefinitionError
+        If a number does not fit a float dtype, or a float does not fit an integer dtype.
+    """
     dtype_info(dtype)
     refuse_tensor("cast", value)
-    expr = as_expr(value)
-    if expr.dtype == dtype:
-        return expr
-    if isinstance(expr, Const) and not is_float(expr.dtype):
-        if dtype_info(dtype).kind in ("int", "uint"):
-            return Const(wrap_int(int(expr.value), dtype), dtype)
-        if not is_float(dtype):
-            return Const(bool(expr.value), "bool")
-        if abs(int(expr.value)) <= 1 << _MANTISSA_BITS[dtype]:
-            return const(expr.value, dtype)
-    return Cast(expr, dtype)
+    if not isinstance(value, Expr):
+        return _cast_number(_python_number(value), dtype)
+    if value.dtype == dtype:
+        return value
+    if (
+        isinstance(value, Const)
+        and not is_float(value.dtype)
+        and (not is_float(dtype) or abs(int(value.value)) <= 1 << _MANTISSA_BITS[dtype])
+    ):
+        return _cast_number(value.value, dtype)
+    return Cast(value, dtype)
+
+
+def _cast_number(value: Number, dtype: str) -> Const:
+    if dtype_info(dtype).kind in ("int", "uint"):
+        if isinstance(value, int):
+            value = wrap_int(value, dtype)
+        elif math.isfinite(value):
+            value = float(math.trunc(value))
+    return const(value, dtype)
 
 
 def as_index(index: Expr) -> Expr:
