@@ -209,6 +209,23 @@ def test_numpy_arrays_go_there_and_back(kind: str, n: int) -> None:
 
 
 @each_device
+def test_a_kernel_over_a_negative_extent_is_not_launched(kind: str) -> None:
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n - 100,), lambda i: a[i + 100] * 2.0, name="B")
+    c = te.compute((n,), lambda i: te.if_then_else(i >= 100, b[i - 100], 1.0), name="C")
+    schedule = te.create_schedule(c)
+    for tensor in (b, c):
+        blocks, threads = schedule[tensor].split(tensor.op.axis[0], factor=32)
+        schedule[tensor].bind(blocks, "blockIdx.x")
+        schedule[tensor].bind(threads, "threadIdx.x")
+    module = ansor.build(schedule, [a, c], target=kind)
+    for size in (10, 150):
+        x = data(size)
+        np.testing.assert_array_equal(module(x), np.where(np.arange(size) >= 100, 2 * x, 1))
+
+
+@each_device
 def test_arrays_stay_on_the_device_between_calls(kind: str) -> None:
     module = DeviceModule(scale(kind))
     a = ansor.device_array(data(100), kind)

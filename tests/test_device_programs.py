@@ -334,6 +334,7 @@ def test_launches() -> None:
     assert evaluate(add.grid[0], {"n": 257}) == 2
     assert Launch.from_json(add.to_json()) == add
     assert add.blocks({"n": 257}) == (2, 1, 1)
+    assert add.blocks({"n": -300}) == (0, 1, 1)
     assert add.blocks({"n": 2**31 - 256}) == (2**23 - 1, 1, 1)
     assert add.blocks({"n": 2**31 - 1}) == (2**23, 1, 1)
     wide = replace(add, grid=(("mul", "n", 256), 1, 1))

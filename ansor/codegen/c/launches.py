@@ -2,7 +2,7 @@
 
 The host allocates the scratch memory, and launches the kernels in order, each with its arguments: arrays by
 their address, sizes by value. Grids are dimensions (`ansor.ir.dims`), computed from the sizes of the call;
-where one of them is 0 there is nothing to launch.
+where one of them is not positive there is nothing to launch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Launch:
     counts: tuple[Dim, ...] = ()
 
     def blocks(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
-        """Compute the grid for the sizes of a call, by name.
+        """Compute the grid for the sizes of a call, by name; a negative extent is one of no blocks.
 
         Raises
         ------
@@ -60,9 +60,11 @@ class Launch:
             If there are more blocks in a row, or more iterations or elements, than kernels can count.
         """
         most = int_range(INDEX_DTYPE)[1]
-        grid = [evaluate(dim, sizes) for dim in self.grid]
-        for axis, blocks in zip("xyz", grid, strict=True):
+        grid = []
+        for axis, dim in zip("xyz", self.grid, strict=True):
+            blocks = evaluate(dim, sizes)
             assert blocks is not None, (self.kernel, sizes)
+            grid.append(max(blocks, 0))
             if blocks > most:
                 raise RunError(
                     f"{self.kernel} takes {blocks} blocks along {axis}, and kernels count to {most}; use "
@@ -75,7 +77,7 @@ class Launch:
                     f"{self.kernel} counts iterations or elements up to {count}, and kernels count to "
                     f"{most}; use smaller arrays, or fuse fewer loops"
                 )
-        x, y, z = (blocks or 0 for blocks in grid)
+        x, y, z = grid
         return x, y, z
 
     def to_json(self) -> dict[str, Any]:
