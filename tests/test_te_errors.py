@@ -23,6 +23,12 @@ def define(fcompute: Callable[..., Any], shape: Any = (8, 4)) -> Any:
     return te.compute(shape, fcompute, name="C")
 
 
+def later(fcompute: Callable[..., Any]) -> Any:
+    """A compute over an axis i and a reduce axis k that does not begin at 0."""
+    k = te.reduce_axis((1, 4), name="k")
+    return define(lambda i: fcompute(i, k), (8,))
+
+
 def refuse(thunk: Thunk, *fragments: str) -> str:
     with pytest.raises(DefinitionError) as caught:
         thunk()
@@ -260,6 +266,18 @@ DTYPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
     "equality": (
         lambda: define(lambda i, j: te.select(A[i, j] == I32[i, j], 1.0, 2.0)),
         ("'C'", "compares float32 with int32"),
+    ),
+    "equality of floats over an axis that begins later": (
+        lambda: later(lambda i, k: te.sum(te.select(A[i, k] == I32[i, k], 1.0, 2.0), axis=k)),
+        ("'C'", "compares float32 with int32"),
+    ),
+    "equality of integers over an axis that begins later": (
+        lambda: later(lambda i, k: te.sum(A[i, k], axis=k, where=I32[i, k] != A[i, k])),
+        ("'C'", "compares int32 with float32"),
+    ),
+    "equality of an axis that begins later and a constant": (
+        lambda: later(lambda i, k: te.sum(A[i, k], axis=k, where=k == te.const(1, "int64"))),
+        ("'C'", "compares int32 with int64"),
     ),
     "sides of a choice": (
         lambda: define(lambda i, j: te.if_then_else(i < j, A[i, j], I32[i, j])),

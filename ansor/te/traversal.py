@@ -112,12 +112,12 @@ def _always(expr: Expr) -> tuple[Expr, ...]:
 
 
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
-    """`expr` over other children (raw, no folding); the same object if they are the same objects."""
+    """`expr` over other children (raw, no folding), of its class; itself if they are the same objects."""
     if all(map(is_, expr.children(), new)):
         return expr
     match expr:
         case Binary(op=op, dtype=dtype):
-            return Binary(op, new[0], new[1], dtype)
+            return type(expr)(op, new[0], new[1], dtype)
         case Not():
             return Not(new[0])
         case Cast(dtype=dtype):
@@ -153,12 +153,15 @@ def rewrite(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def substitute(expr: Expr, mapping: dict[Var, Expr]) -> Expr:
-    """`expr` with variables replaced (by identity); index arithmetic is folded again where it changes."""
+    """`expr` with variables replaced (by identity); index arithmetic is folded again where it changes.
+
+    A comparison of two dtypes, which no program may have, stays one.
+    """
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Var):
             return mapping.get(node)
-        if isinstance(node, Binary) and not is_float(node.a.dtype):
+        if isinstance(node, Binary) and node.a.dtype == node.b.dtype and not is_float(node.a.dtype):
             return fold(node.op, node.a, node.b, node.dtype)
         return None
 
