@@ -37,6 +37,31 @@ def test_symbolic_sizes_come_from_inputs_or_sizes() -> None:
         evaluate(rows, {x: values}, {m: 3, n: 4})
 
 
+@pytest.mark.parametrize("size", [5, 40, 42])
+def test_what_is_computed_over_a_negative_extent_is_empty(size: int) -> None:
+    n = te.var("n")
+    x = te.placeholder((n,), name="x")
+    k = te.reduce_axis((0, n - 40), name="k")
+    total = te.compute((2,), lambda i: te.sum(x[k + 40] + x[k], axis=k), name="total")
+    rest = te.compute((n - 40,), lambda i: x[i + 40] * 2.0, name="rest")
+    padded = te.compute((n,), lambda i: te.if_then_else(i >= 40, rest[i - 40], 1.0), name="padded")
+    values = np.arange(size, dtype=np.float32)
+    assert run(total, {x: values}).tolist() == [(values[40:] + values[: max(0, size - 40)]).sum()] * 2
+    np.testing.assert_array_equal(run(padded, {x: values}), np.where(np.arange(size) >= 40, 2 * values, 1))
+
+
+def test_inputs_and_outputs_of_a_negative_extent_are_refused() -> None:
+    n = te.var("n")
+    x, y = te.placeholder((n,), name="x"), te.placeholder((n - 40,), name="y")
+    values = np.ones(5, np.float32)
+    rest = te.compute((n - 40,), lambda i: x[i + 40] * 2.0, name="rest")
+    with pytest.raises(ArgumentError, match=r"shape of 'rest', \[\(n - 40\)\], \[-35\]"):
+        evaluate(rest, {x: values})
+    padded = te.compute((n,), lambda i: te.if_then_else(i >= 40, y[i - 40], x[i]), name="padded")
+    with pytest.raises(ArgumentError, match=r"shape of 'y', \[\(n - 40\)\], \[-35\]"):
+        evaluate(padded, {x: values, y: values[:0]})
+
+
 def test_zero_rank() -> None:
     scalar = te.placeholder((), name="s")
     doubled = te.compute((), lambda: scalar() * 2.0, name="doubled")

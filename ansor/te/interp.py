@@ -56,7 +56,8 @@ def evaluate(
     Raises
     ------
     ArgumentError
-        If an input is missing, or has another shape or dtype; the message names the tensor.
+        If an input is missing, or has another shape or dtype, or the sizes make an extent of an input or
+        output negative; the message names the tensor.
     RunError
         If the program reads out of bounds, or lacks the value of a size.
     """
@@ -69,6 +70,8 @@ def evaluate(
             readers_left[producer] = readers_left.get(producer, 0) + 1
     kept = {tensor.op for tensor in wanted}
     for op in order:
+        if op in kept:
+            arguments.passed_shape(op.outputs[0])
         if isinstance(op, ComputeOp):
             _compute_whole(op, arguments)
         else:
@@ -146,10 +149,11 @@ class _Arguments:
             var: np.asarray(value).astype(to_numpy(var.dtype)) for var, value in self.sizes.items()
         }
         for tensor, array in self._arrays.items():
-            if array.shape != self.shape_of(tensor):
+            expected = self.passed_shape(tensor)
+            if array.shape != expected:
                 raise ArgumentError(
                     f"input {tensor.name!r} has shape {format_shape(array.shape)}, expected "
-                    f"{format_shape(self.shape_of(tensor))}"
+                    f"{format_shape(expected)}"
                 )
 
     def __contains__(self, tensor: Tensor) -> bool:
@@ -168,22 +172,33 @@ class _Arguments:
         for tensor in op.outputs:
             self._arrays.pop(tensor, None)
 
+    def passed_shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape of an array that the caller gives or gets, none of whose extents may be negative."""
+        shape = tuple(self._evaluated(extent) for extent in tensor.shape)
+        if min(shape, default=0) < 0:
+            raise ArgumentError(
+                f"the sizes make the shape of {tensor.name!r}, {format_shape(tensor.shape)}, "
+                f"{format_shape(shape)}; extents of inputs and outputs are at least 0"
+            )
+        return shape
+
     def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
         if tensor not in self._shapes:
             self._shapes[tensor] = tuple(self.extent(extent) for extent in tensor.shape)
         return self._shapes[tensor]
 
     def extent(self, extent: Extent) -> int:
+        """The extent of a loop: one that the sizes make negative has no iterations."""
+        return max(0, self._evaluated(extent))
+
+    def _evaluated(self, extent: Extent) -> int:
         if isinstance(extent, int):
             return extent
         values, _ = Kernel([extent])(Context(self.bindings, self.shape_of, _read_nothing))
         return int(values[0])
 
     def read(self, tensor: Tensor, indices: list[Array]) -> Array:
-        array = self.array(tensor)
-        if not array.size and indices:  # read by nobody: a guard is false
-            return np.zeros(np.broadcast_shapes(*(index.shape for index in indices)), array.dtype)
-        return np.asarray(array[tuple(indices)])
+        return np.asarray(self.array(tensor)[tuple(indices)])
 
     @staticmethod
     def _check_dtype_and_rank(tensor: Tensor, array: Array) -> None:

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from ansor.dtypes import to_numpy
 from ansor.errors import RunError
 from ansor.te.expr import (
     Binary,
@@ -233,9 +234,10 @@ def _bound(context: Context, node: Var) -> Array:
 
 
 def _read(context: Context, node: Read, indices: list[Array], mask: Array | None) -> Array:
-    """The elements that `node` reads; inactive indices out of bounds read element 0."""
+    """The elements that `node` reads; where inactive indices are out of bounds element 0, if there is one."""
     safe: list[Array] = []
-    for dimension, (index, extent) in enumerate(zip(indices, context.shape_of(node.tensor), strict=True)):
+    shape = context.shape_of(node.tensor)
+    for dimension, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         if index.min() >= 0 and index.max() < extent:
             safe.append(index)
             continue
@@ -248,6 +250,8 @@ def _read(context: Context, node: Read, indices: list[Array], mask: Array | None
                 "guard it with te.if_then_else"
             )
         safe.append(np.where(outside, 0, index))
+    if 0 in shape:
+        return np.zeros(np.broadcast_shapes(*(index.shape for index in safe)), to_numpy(node.dtype))
     return context.read(node.tensor, safe)
 
 
