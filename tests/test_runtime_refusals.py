@@ -32,6 +32,16 @@ def test_an_empty_target_is_no_target() -> None:
         ansor.lower(schedule, [source, result], target="")
 
 
+@pytest.mark.parametrize(
+    "triple", ["i686-linux-gnu", "armv7-linux-gnueabihf", "riscv32-linux-gnu", "x86_64-unknown-linux-gnux32"]
+)
+def test_a_target_whose_addresses_have_32_bits_is_refused(triple: str) -> None:
+    source = te.placeholder((4,), name="A")
+    result = te.compute((4,), lambda i: source[i] + 1, name="C")
+    with pytest.raises(TargetError, match=f"addresses of {triple} have 32 bits"):
+        ansor.build(te.create_schedule(result), [source, result], target=f"llvm -mtriple={triple}")
+
+
 @pytest.mark.parametrize("action", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_module_is_not_pickled(module: ansor.Module, action) -> None:
     with pytest.raises(TypeError, match=r"cannot be pickled.*export_library\(path\) or save\(path\)"):

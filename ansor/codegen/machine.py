@@ -136,6 +136,12 @@ class Machine:
         """The architecture as the triple spells it: "x86_64", "aarch64", ..."""
         return self.triple.split("-")[0]
 
+    @property
+    def pointer_bits(self) -> int:
+        """How wide its addresses are."""
+        found = re.search(r"(?:^|-)p0?:(\d+)", self.data_layout)
+        return int(found[1]) if found else 64
+
 
 @cache
 def initialize_llvm() -> None:

@@ -16,7 +16,7 @@ from ansor.codegen.compile import compile_ir
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.depth import with_depth
-from ansor.errors import BuildError
+from ansor.errors import BuildError, TargetError
 from ansor.ir.nest import LoopNest
 from ansor.runtime.device.door import KINDS
 from ansor.runtime.module import Module, Source
@@ -131,10 +131,16 @@ def build(
     DefinitionError, ScheduleError
         As of `lower`.
     TargetError
-        If the target is unknown, or no code is generated for its kind.
+        If the target is unknown, or no code is generated for its kind or for machines whose addresses are as
+        wide.
     """
     resolved = Target("llvm" if target is None else target)
     machine = None if resolved.kind in KINDS else Machine.for_target(resolved)
+    if machine is not None and machine.pointer_bits != 64:
+        raise TargetError(
+            f"the target `{resolved}`: addresses of {machine.triple} have {machine.pointer_bits} bits, and "
+            "code is generated for machines where they have 64; use a triple such as x86_64-linux-gnu"
+        )
     if isinstance(sch, LoopNest):
         nest = sch
         name = nest.name if name == DEFAULT_NAME else name

@@ -1,4 +1,4 @@
-"""The thread pool that parallel loops run on, as LLVM IR text for any triple.
+"""The thread pool that parallel loops run on, as LLVM IR text for any triple with addresses of 64 bits.
 
 It is IR and not Python or C so that one text serves three places without any other tool: it is compiled and
 loaded into the running process, linked into saved objects and exported libraries, and cross-compiled. The
@@ -232,7 +232,7 @@ def _for_any_cpu(text: str, triple: str) -> str:
 
 def _pause(triple: str) -> tuple[str, str]:
     """Declare and call what a spinning thread executes to leave its core's other thread some room."""
-    if triple.startswith(("x86_64", "i686")):
+    if triple.startswith("x86_64"):
         return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     if triple.startswith(("aarch64", "arm64")):
         # `yield` does nothing on most cores; an instruction barrier takes about as long as x86's pause.

@@ -492,7 +492,7 @@ class Memory:
 
     def fence(self) -> None:
         """Order stores that passed the caches by before what follows; but for x86, machines do so anyway."""
-        if self.streams and self.machine.arch in ("x86_64", "i386", "i686"):
+        if self.streams and self.machine.arch == "x86_64":
             self.fn.declare("@llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
             self.fn.effect("call void @llvm.x86.sse.sfence()")
         self.streams = False
