@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ansor
+from ansor import te
 from ansor.codegen import machine as machines
 from ansor.codegen.compile import assembly, compile_ir
 from ansor.codegen.llvm import emit_llvm
@@ -75,6 +77,24 @@ def test_targets_name_machines() -> None:
             Machine.of(X86, "zen99")
     with pytest.raises(TargetError, match="not a recognized feature"):
         Machine.of(X86, "haswell", "+warp")
+
+
+@pytest.mark.parametrize(
+    ("options", "calls", "flags"),
+    [
+        ("", False, 0x5),
+        ("-mattr=+zba", False, 0x5),
+        ("-mattr=-d,-f", True, 0x1),
+        ("-mcpu=generic-rv64", True, 0x0),
+    ],
+)
+def test_riscv64_computes_with_floats_unless_told_otherwise(options: str, calls: bool, flags: int) -> None:
+    """`flags` are those of the object file: 1 for compressed instructions, 4 for doubles in registers."""
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] * 3.0, name="B")
+    module = ansor.build(te.create_schedule(b), [a, b], target=f"llvm -mtriple=riscv64-linux-gnu {options}")
+    assert ("__mulsf3" in module.get_source("asm")) == calls
+    assert int.from_bytes(module.object_bytes[48:52], "little") == flags
 
 
 def test_invalid_ir_is_reported_with_its_lines() -> None:

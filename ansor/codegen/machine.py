@@ -81,7 +81,8 @@ class Machine:
     def for_target(cls, target: Target | str | None = None) -> Machine:
         """The machine that an "llvm" target names; options it leaves out are this machine's.
 
-        Without `-mcpu` the CPU is this machine's if the triple is of the same architecture, else "generic".
+        Without `-mcpu` the CPU is this machine's if the triple is of the same architecture, else "generic";
+        for riscv64 that is rv64gc, which Linux distributions ask for, and `-mattr` says what differs.
         Asking LLVM takes milliseconds; the answer is kept.
 
         Raises
@@ -189,6 +190,10 @@ def target_machine(machine: Machine) -> Any:
     return known[machine]
 
 
+_USUAL_FEATURES: Final = {"riscv64": "+m,+a,+f,+d,+c"}
+"""What Linux distributions ask for, by architecture, where LLVM's "generic" CPU has less."""
+
+
 @cache
 def _host_features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
@@ -208,7 +213,8 @@ def _machine_of(target: Target) -> Machine:
     if triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:
         features = ",".join(part for part in (_host_features(), extra) if part)
         return Machine.of(triple, llvm.get_host_cpu_name(), features)
-    return Machine.of(triple, "generic", extra)
+    usual = _USUAL_FEATURES.get(triple.split("-")[0], "")
+    return Machine.of(triple, "generic", ",".join(part for part in (usual, extra) if part))
 
 
 _PROBE = """
