@@ -97,6 +97,15 @@ def test_riscv64_computes_with_floats_unless_told_otherwise(options: str, calls:
     assert int.from_bytes(module.object_bytes[48:52], "little") == flags
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("arch", ["powerpc64le", "s390x", "loongarch64", "mips64"])
+def test_there_is_code_for_architectures_that_nothing_is_known_of(arch: str, dtype: str) -> None:
+    a = te.placeholder((64,), dtype, name="A")
+    b = te.compute((64,), lambda i: a[i] * te.const(3.0, dtype), name="B")
+    module = ansor.build(te.create_schedule(b), [a, b], target=f"llvm -mtriple={arch}-linux-gnu", name="f")
+    assert "f:" in module.get_source("asm")
+
+
 def test_invalid_ir_is_reported_with_its_lines() -> None:
     text = "define void @f() {\n  %x = add i32 1, 2.5\n  ret void\n}\n"
     with pytest.raises(BuildError, match=r">     2 \|   %x = add i32 1, 2.5"):

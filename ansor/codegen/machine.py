@@ -272,19 +272,27 @@ define void @lane_store(ptr %a, <4 x i32> %x) {
       <4 x i8> %y, ptr %a, i32 1, <4 x i1> <i1 false, i1 true, i1 false, i1 false>)
   ret void
 }
+"""
+
+_X86_PROBE = """
 define <16 x bfloat> @bfloat_convert(<16 x float> %a) {
   %x = fptrunc <16 x float> %a to <16 x bfloat>
   ret <16 x bfloat> %x
 }
 """
+"""For x86 alone: LLVM ends the process where an architecture has no way to do it."""
 
 _PRODUCTS = {"dot_mixed": ("zext", "sext"), "dot_signed": ("sext", "sext"), "dot_unsigned": ("zext", "zext")}
 """Probes for dot products of bytes, and how their operands are widened."""
 
 
-def _probe_text() -> str:
+def _is_x86(triple: str) -> bool:
+    return triple.startswith(("x86_64", "i386", "i686"))
+
+
+def _probe_text(x86: bool) -> str:
     """The probe functions, among them sums of products of bytes: LLVM knows if one instruction does them."""
-    parts = [_PROBE, "declare i32 @llvm.vector.reduce.add.v64i32(<64 x i32>)"]
+    parts = [_PROBE, _X86_PROBE if x86 else "", "declare i32 @llvm.vector.reduce.add.v64i32(<64 x i32>)"]
     for name, (first, second) in _PRODUCTS.items():
         parts.append(f"""
 define i32 @{name}(<64 x i8> %a, <64 x i8> %b) {{
@@ -299,8 +307,8 @@ define i32 @{name}(<64 x i8> %a, <64 x i8> %b) {{
 
 @cache
 def _probe(triple: str, cpu: str, features: str) -> Machine:
+    x86 = _is_x86(triple)
     data_layout, text = _compiled_probes(triple, cpu, features)
-    x86 = triple.startswith(("x86_64", "i386", "i686"))
     arm = triple.startswith(("aarch64", "arm64"))
     bits = 128
     if x86:
@@ -328,7 +336,7 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
 def _compiled_probes(triple: str, cpu: str, features: str) -> tuple[str, dict[str, str]]:
     """The data layout of a machine, and its assembly of each probe function."""
     try:
-        module = llvm.parse_assembly(_probe_text(), llvm.create_context())
+        module = llvm.parse_assembly(_probe_text(_is_x86(triple)), llvm.create_context())
     except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
         raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
     with _listening() as complaints:
@@ -386,7 +394,7 @@ def _diverted() -> Iterator[list[str]]:
 
 def _functions(assembly: str) -> dict[str, str]:
     """The assembly of each probe function, by name."""
-    names = (*re.findall(r"^define .*@(\w+)\(", _PROBE, re.MULTILINE), *_PRODUCTS)
+    names = (*re.findall(r"^define .*@(\w+)\(", _PROBE + _X86_PROBE, re.MULTILINE), *_PRODUCTS)
     parts: dict[str, list[str]] = {name: [] for name in names}
     current: list[str] = []
     for line in assembly.splitlines():
