@@ -47,7 +47,9 @@ def check_callbacks(given: object) -> tuple[InitSearchCallback, ...]:
         If it is no list of objects that can be asked for known results and candidates.
     """
     callbacks = given if isinstance(given, (list, tuple)) else () if given is None else None
-    if callbacks is None or not all(hasattr(c, "known") and hasattr(c, "candidates") for c in callbacks):
+    if callbacks is None or not all(
+        hasattr(c, "known") and hasattr(c, "candidates") and not isinstance(c, type) for c in callbacks
+    ):
         raise DefinitionError(
             f"init_search_callbacks={given!r}: it must be a list of objects such as "
             "ansor.PreloadMeasuredStates(log) and ansor.WarmStart(log)"

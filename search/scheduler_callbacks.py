@@ -9,8 +9,10 @@ Source: `TaskSchedulerCallback` and its subclasses in TVM 0.16.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -105,9 +107,9 @@ class LogEstimatedLatency(TaskSchedulerCallback):
 
     Names and values are separated by tabs.
 
-    A run that resumes goes on in the same file, its time and trials counted from where the last one stopped.
-    A new run writes below what is there; its trials start again at 1. Where the file cannot be written a
-    warning says so, once, and tuning goes on without it.
+    A run that resumes goes on in the same file, its time and trials counted from where the last one stopped,
+    as the last line that can be understood says. A new run writes below what is there; its trials start again
+    at 1. Where the file cannot be written a warning says so, once, and tuning goes on without it.
 
     Parameters
     ----------
@@ -143,13 +145,15 @@ class LogEstimatedLatency(TaskSchedulerCallback):
 
 
 def last_elapsed(log_file: str) -> float:
-    """Elapsed time [s] in the last line of a file of `LogEstimatedLatency`; 0 if there is none."""
+    """Elapsed time [s] in a file's last line that is one of `LogEstimatedLatency`; 0 if there is none."""
     try:
-        lines = Path(log_file).read_text(encoding="utf-8").split("\n")
+        lines = Path(log_file).read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
         return 0.0
     for line in reversed(lines):
         fields = line.split("\t")
         if len(fields) == 6 and fields[0] == "ElapsedTime(s)":
-            return float(fields[1])
+            with suppress(ValueError):
+                if math.isfinite(elapsed := float(fields[1])):
+                    return elapsed
     return 0.0

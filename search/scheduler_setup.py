@@ -184,7 +184,8 @@ def check_callbacks(callbacks: object) -> list[TaskSchedulerCallback]:
     """
     listed = list(items_of("TaskScheduler(callbacks)", callbacks, "ansor.TaskSchedulerCallback"))
     for callback in listed:
-        if not (hasattr(callback, "pre_tune") and hasattr(callback, "post_tune")):
+        told = hasattr(callback, "pre_tune") and hasattr(callback, "post_tune")
+        if isinstance(callback, type) or not told:
             raise DefinitionError(
                 f"callbacks has {callback!r}; each must be an ansor.TaskSchedulerCallback, such as "
                 "ansor.PrintTableInfo()"

@@ -7,7 +7,6 @@ may leave alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -17,21 +16,19 @@ from measure import MeasureCallback
 from search.policy import Known, SearchPolicy
 from search.preload import Earlier, logs_of, measured_states_of
 
-PathLike = str | os.PathLike[str]
-
 
 def known_results(
     policies: Sequence[SearchPolicy],
     measure_callbacks: Sequence[MeasureCallback] | None,
-    log_file: PathLike | None = None,
+    log_files: Sequence[str] = (),
 ) -> list[Earlier]:
     """
-    Collect earlier results per policy: of its callbacks, of `log_file`, of the logs to be written.
+    Collect earlier results per policy: of its callbacks, of `log_files`, of the logs to be written.
 
     Raises
     ------
     FileNotFoundError
-        If `log_file` does not exist and is not one that the run is going to write.
+        If one of `log_files` does not exist and is not one that the run is going to write.
     LogFormatError
         If a log has a line that cannot be understood.
     """
@@ -39,14 +36,16 @@ def known_results(
     own: list[list[Known]] = [[] for _ in policies]
     algorithms = [policy.algorithms for policy in policies]
     logs = logs_of(measure_callbacks)
-    if log_file is not None and os.fspath(log_file) not in logs:
-        written = [getattr(callback, "filename", None) for callback in measure_callbacks or ()]
-        if Path(log_file).is_file():
-            for results, found in zip(known, measured_states_of(algorithms, log_file), strict=True):
+    written = [getattr(callback, "filename", None) for callback in measure_callbacks or ()]
+    for log in log_files:
+        if log in logs:
+            continue
+        if Path(log).is_file():
+            for results, found in zip(known, measured_states_of(algorithms, log), strict=True):
                 results += found
-        elif os.fspath(log_file) not in written:
+        elif log not in written:
             raise FileNotFoundError(
-                f"there is no log {os.fspath(log_file)!r} to resume from; leave load_log_file out, or write "
+                f"there is no log {log!r} to resume from; leave load_log_file out, or write "
                 "to it by a RecordToFile among the measure_callbacks"
             )
     for log in logs:

@@ -50,6 +50,7 @@ from search.session import Stop, TuningSession, interrupted
 from search.starts import known_results
 from search.text import counted
 from search.titles import task_title
+from search.warm_start import log_names
 
 PathLike = str | os.PathLike[str]
 
@@ -78,7 +79,8 @@ class TaskScheduler:
         A saved model for the shared cost model to start from: of a `DraftedModel`, or of an `XGBModel` for
         "sketch.xgb". Other searches have no use for one, and refuse it.
     load_log_file
-        Earlier measurements, of this run or another. Logs among the `measure_callbacks` are read as well.
+        Earlier measurements, of this run or others: a log, or a list of logs. Those among the
+        `measure_callbacks` are read as well.
     alpha, beta, backward_window_size
         Parameters of the gradient: weight of the past against the forecast, how far a task may be behind its
         group, and how many rounds the past has.
@@ -113,7 +115,7 @@ class TaskScheduler:
     ------
     DefinitionError
         If there is no task, two are the same, weights are missing or negative, the strategy is unknown, a
-        parameter of the gradient is out of range, or the objective or a callback is none.
+        parameter of the gradient is out of range, or the objective, a callback or a log is none.
     FileNotFoundError
         If the model file does not exist.
     """
@@ -127,7 +129,7 @@ class TaskScheduler:
         objective_func: Objective | None = None,
         strategy: Literal["gradient", "round-robin"] = "gradient",
         load_model_file: PathLike | None = None,
-        load_log_file: PathLike | None = None,
+        load_log_file: PathLike | Sequence[PathLike] | None = None,
         alpha: float = 0.2,
         beta: float = 2.0,
         gamma: float = 0.5,
@@ -150,7 +152,9 @@ class TaskScheduler:
             )
         check_model_exists(load_model_file)
         self.load_model_file = load_model_file
-        self.load_log_file = load_log_file
+        self.load_log_files: list[str] = (
+            [] if load_log_file is None else log_names("TaskScheduler(load_log_file=", load_log_file)
+        )
         self.alpha, self.beta, self.gamma = alpha, beta, gamma
         self.backward_window_size = backward_window_size
         if callbacks is None:
@@ -235,7 +239,7 @@ class TaskScheduler:
         DefinitionError
             If the trials are fewer than the tasks of which no result is known, or the policies do not fit.
         FileNotFoundError
-            If `load_log_file` does not exist and is not one that this run is going to write.
+            If a log of `load_log_file` does not exist and is not one that this run is going to write.
         LogFormatError
             If a log has a line that cannot be understood.
         TargetError, RunError
@@ -259,7 +263,7 @@ class TaskScheduler:
         )
         with open_measurer(tune_option) as measurer:
             check_machine(self.tasks, measurer.runner)
-            known = known_results(policies, tune_option.measure_callbacks, self.load_log_file)
+            known = known_results(policies, tune_option.measure_callbacks, self.load_log_files)
             check_trials(self.tasks, known, tune_option.num_measure_trials)
             if self._started:
                 self.best_costs = np.full(len(self.tasks), MAX_FLOAT)

@@ -51,6 +51,13 @@ def log_names(asking: str, given: object) -> list[str]:
     """
     Give one log, or several, as a list of paths.
 
+    Parameters
+    ----------
+    asking
+        The call up to what was given, for the message.
+    given
+        What was given.
+
     Raises
     ------
     DefinitionError
@@ -58,7 +65,7 @@ def log_names(asking: str, given: object) -> list[str]:
     """
     names = [given] if isinstance(given, (str, os.PathLike)) else given
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, (str, os.PathLike)) for n in names):
-        raise DefinitionError(f"{asking}({given!r}): it takes the path of a log, or a list of paths")
+        raise DefinitionError(f"{asking}{given!r}): it takes the path of a log, or a list of paths")
     return [os.fspath(name) for name in names]
 
 
@@ -126,7 +133,7 @@ class WarmStart(InitSearchCallback):
     """
 
     def __init__(self, log_file: PathLike | Sequence[PathLike], count: int = 16, per_source: int = 8) -> None:
-        self.log_files = log_names("WarmStart", log_file)
+        self.log_files = log_names("WarmStart(", log_file)
         count = check_integer("WarmStart(count)", count, low=0)
         per_source = check_integer("WarmStart(per_source)", per_source, low=0)
         for name in self.log_files:

@@ -267,6 +267,17 @@ def test_a_log_of_another_run_counts_as_warming_up(tmp_path: Path) -> None:
     assert second.task_costs_history[0] == sorted(second.task_costs_history[0], reverse=True)
 
 
+def test_logs_of_several_runs_are_taken(tmp_path: Path) -> None:
+    pair, logs = [matmul_task(n) for n in (16, 24)], [tmp_path / "a.json", tmp_path / "b.json"]
+    for task, log in zip(pair, logs, strict=True):
+        task.tune(options(6, log))
+    both = scheduler(pair, load_log_file=logs)
+    assert both.tune(options(4), "sketch.random").trials == 4
+    assert both.ct == 16
+    with pytest.raises(FileNotFoundError, match=r"there is no log '.*none\.json'"):
+        scheduler(pair, load_log_file=[logs[0], tmp_path / "none.json"]).tune(options(4), "sketch.random")
+
+
 def test_records_for_another_machine_are_not_taken(tmp_path: Path) -> None:
     log = tmp_path / "log.json"
     matmul_task(8, target="llvm -mtriple=aarch64-linux-gnu -num-cores=2").tune(options(4, log))
@@ -416,6 +427,8 @@ def test_tuning_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
             r"TaskScheduler\(backward_window_size\) must be an integer of at least 1",
         ),
         ({"callbacks": [print]}, "callbacks has <built-in function print>; each must be"),
+        ({"callbacks": [PrintTableInfo]}, "callbacks has <class .*PrintTableInfo'>; each must be"),
+        ({"load_log_file": [3]}, r"load_log_file=\[3\]\): it takes the path of a log, or a list of paths"),
     ],
 )
 def test_schedulers_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -464,7 +477,7 @@ def test_a_callback_that_goes_wrong_is_blamed_by_name() -> None:
         assert caught.value.__notes__[0].startswith(f"{method} was told of task 0, matmul 4 when this was")
 
 
-@pytest.mark.parametrize("given", [ansor.RecordToFile, ["log.json"], "log.json"])
+@pytest.mark.parametrize("given", [ansor.RecordToFile, ["log.json"], [ansor.WarmStart], "log.json"])
 def test_what_is_no_list_of_callbacks_is_refused(given: Any) -> None:
     with pytest.raises(ansor.DefinitionError, match=r"init_search_callbacks=.*PreloadMeasuredStates"):
         SketchPolicy(matmul_task(4), init_search_callbacks=given)
@@ -514,6 +527,20 @@ def test_a_latency_log_that_cannot_be_written_costs_a_warning(
     result = TaskScheduler([matmul_task(8)]).tune(options(12, tmp_path / "log.json"), "sketch.random")
     assert result.trials == 12
     assert [record.message.count("estimated latencies are not logged") for record in caplog.records] == [1]
+
+
+@pytest.mark.parametrize("odd", [b"\xff\xfe\n", b"ElapsedTime(s)\t1.2.3\tx\t1\tTrials\t3\n"])
+def test_a_latency_log_goes_on_behind_what_is_not_understood(tmp_path: Path, odd: bytes) -> None:
+    """Of a file that somebody else wrote to, too, the last line that says a time counts."""
+    log, history = tmp_path / "log.json", tmp_path / "total.tsv"
+    before = b"ElapsedTime(s)\t100.5\tEstimatedLatency(ms)\t1\tTrials\t4\n" + odd
+    matmul_task(8).tune(options(4, log))
+    history.write_bytes(before)
+    scheduler([matmul_task(8)], callbacks=[LogEstimatedLatency(history)]).tune(options(4, log))
+    assert history.read_bytes().startswith(before)
+    added = history.read_bytes()[len(before) :].decode().splitlines()
+    assert added
+    assert all(float(line.split("\t")[1]) >= 100.5 for line in added)
 
 
 def test_time_passes_whatever_is_done_to_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
