@@ -10,6 +10,7 @@ import pytest
 from ansor import te
 from ansor.codegen.overflow import Overflow
 from ansor.ir.bounds import Bounds
+from ansor.schedule.bounds import infer_bounds
 from ansor.te.expr import Expr, Var
 from tests.program_laws import Case, check_all
 
@@ -72,3 +73,49 @@ def test_indices_wrap_before_they_are_divided_or_compared(what: str, vector: boo
     if vector:
         s[c].vectorize(c.op.axis[1])
     check_all(Case.of(s.state))
+
+
+INLINED: dict[str, Callable[..., Any]] = {
+    "a quotient": lambda i: (i * LARGE) // (1 << 26) + 32,
+    "a remainder": lambda i: (i * 400000000) % 100,
+    "a remainder of multiples": lambda i: (i * 700000000) % 7,
+    "a product": lambda i: i * 2 * (2**31 - 1) + 32,
+    "a sum": lambda i: te.if_then_else(i % 5 == 0, i * 858993459 + 32, 1),
+    "more bits": lambda i: te.cast(te.cast(i * LARGE, "int64") // (1 << 26) + 32, "int32"),
+}
+
+
+@pytest.mark.parametrize("at", ["root", "inside", "pieces"])
+@pytest.mark.parametrize("what", INLINED)
+def test_values_that_wrap_do_so_in_indices_that_they_are_inlined_into(what: str, at: str) -> None:
+    table = te.placeholder((100,), name="T")
+    where = te.compute((16,), lambda i: INLINED[what](i), name="H")
+    doubled = te.compute((100,), lambda j: table[j] * 2.0, name="T2")
+    c = te.compute((16,), lambda i: doubled[where[i]], name="C")
+    s = te.create_schedule(c)
+    s[where].compute_inline()
+    outer, inner = s[c].split(c.op.axis[0], factor=8)
+    if at != "root":
+        s[doubled].compute_at(s[c], outer if at == "pieces" else inner)
+    check_all(Case.of(s.state))
+
+
+def test_sums_that_wrap_address_what_they_are() -> None:
+    """Where a choice leaves out what would be out of bounds."""
+    table = te.placeholder((3, 100), name="T")
+    where = te.compute((16,), lambda i: i * 858993459 + 32, name="H")
+    c = te.compute((3, 16), lambda r, i: te.if_then_else(i % 5 == 0, table[r, where[i]], 0.0), name="C")
+    for vector in (False, True):
+        s = te.create_schedule(c)
+        s[where].compute_inline()
+        if vector:
+            s[c].vectorize(c.op.axis[1])
+        check_all(Case.of(s.state))
+
+
+def test_regions_of_indices_that_fit_stay_small() -> None:
+    a = te.placeholder((1 << 20,), name="A")
+    b = te.compute((1 << 20,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((1 << 10,), lambda i: b[(i * 2097151) // (1 << 21) + 32], name="C")
+    region = infer_bounds(te.create_schedule(c).state).stages[1].region
+    assert [interval.width for interval in region] == [1023]

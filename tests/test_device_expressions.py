@@ -65,6 +65,8 @@ def both(cond: Expr) -> Expr:
         (y + 1, "(int)((unsigned int)B[i * 8 + j] + 1u)"),
         ((y + i) * y, "(int)(((unsigned int)B[i * 8 + j] + (unsigned int)i) * (unsigned int)B[i * 8 + j])"),
         (i * 1000000000, "(int)((unsigned int)i * 1000000000u)"),
+        (load(A, 0, i * 1000000000 + j), "A[(int)((unsigned int)i * 1000000000u + (unsigned int)j)]"),
+        (load(A, 0, y * 1000 + j), "A[B[i * 8 + j] * 1000 + j]"),
         (cast(y, "int8") + cast(1, "int8"), "(signed char)((unsigned int)(signed char)B[i * 8 + j] + 1u)"),
         (cast(y, "uint32") + cast(1, "uint32"), "(unsigned int)B[i * 8 + j] + 1u"),
         (cast(i, "int64") * (1 << 40), "(long long)i * 1099511627776LL"),

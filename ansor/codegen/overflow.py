@@ -3,7 +3,8 @@
 An axis times a large number may not fit int32, and then wraps, as all integers of te do. The ranges of loop
 variables tell. Arithmetic on symbolic sizes is taken to fit, as in `ansor.ir.bounds`, and so are the sums and
 products that address memory: an index that left its dtype would be out of bounds anyway. What is divided or
-compared in an index wraps. Of data every number of its dtype is possible.
+compared in an index wraps, and so does an index that is seen to count too far: a value that was inlined.
+Of data every number of its dtype is possible.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 from math import inf
 
 from ansor.dtypes import int_range, is_float, is_integer
-from ansor.ir.bounds import Bounds, Interval, floor_divide, hull, multiply, to_interval
+from ansor.ir.bounds import Bounds, Interval, exceeds, hull, interval_of, to_interval
 from ansor.ir.rewriting import reads_memory
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Not, Select, Var, children
+from ansor.te.expr import Binary, Cast, Const, Expr, Not, Select, Var, children, free_vars
 
 
 class Overflow:
@@ -28,6 +29,12 @@ class Overflow:
     def may_wrap(self, expr: Expr) -> bool:
         """Whether an integer operation on the values of its operands may leave its dtype."""
         return self._look(expr)[2]
+
+    def index_wraps(self, index: Expr) -> bool:
+        """Whether an index of loop variables and sizes may leave its dtype, and so has to be wrapped."""
+        if not self.may_wrap(index) or self._is_data(index):
+            return False
+        return all(var in self._bounds for var in free_vars(index))
 
     def interval(self, expr: Expr) -> Interval:
         """All values that an integer expression may have; ends may be infinite."""
@@ -63,10 +70,9 @@ class Overflow:
         known = self._known.get(id(expr))
         if known is None:
             low, high = self._exact(expr)
-            smallest, largest = int_range(expr.dtype)
-            wraps = -inf < low < smallest or largest < high < inf
+            wraps = exceeds((low, high), expr.dtype)
             wraps = wraps or (not (low > -inf and high < inf) and self._is_data(expr))
-            known = expr, (smallest, largest) if wraps else (low, high), wraps
+            known = expr, int_range(expr.dtype) if wraps else (low, high), wraps
             self._known[id(expr)] = known
         return known
 
@@ -92,36 +98,8 @@ class Overflow:
             case Select(then=then, other=other):
                 return hull(self.interval(then), self.interval(other))
             case Binary(op=op, a=a, b=b) if (
-                found := _of(op, self.interval(a), self.interval(b))
+                found := interval_of(op, self.interval(a), self.interval(b))
             ) is not None:
                 return found
             case _:
                 return int_range(expr.dtype)
-
-
-def _of(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
-    """The values of an operation on values of two intervals; None if not known."""
-    match op:
-        case BinaryOp.ADD:
-            return a[0] + b[0], a[1] + b[1]
-        case BinaryOp.SUB:
-            return a[0] - b[1], a[1] - b[0]
-        case BinaryOp.MUL:
-            return multiply(a, b)
-        case BinaryOp.MIN:
-            return min(a[0], b[0]), min(a[1], b[1])
-        case BinaryOp.MAX:
-            return max(a[0], b[0]), max(a[1], b[1])
-        case BinaryOp.XOR if min(a[0], b[0]) >= 0 and max(a[1], b[1]) < inf:
-            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
-        case BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV:
-            if b[0] == b[1] and b[0] > 0 and (op is BinaryOp.FLOORDIV or a[0] >= 0):
-                return floor_divide(a, int(b[0]))
-            far = max(abs(a[0]), abs(a[1]))
-            return -far, far
-        case BinaryOp.FLOORMOD | BinaryOp.TRUNCMOD:
-            far = max(abs(b[0]), abs(b[1]))
-            positive = b[0] >= 0 if op is BinaryOp.FLOORMOD else a[0] >= 0
-            return (0 if positive else -far), far
-        case _:
-            return None

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Union
 
-from ansor.te.expr import Var
+from ansor.dtypes import int_range
+from ansor.te.expr import BinaryOp, Var
 
 if TYPE_CHECKING:
     from ansor.ir.simplifier import Simplifier
@@ -110,3 +111,37 @@ def floor_divide(a: Interval, divisor: int) -> Interval:
     """All values of `x // divisor` for x in `a`; `divisor` is positive."""
     low, high = a
     return (low if low == -inf else low // divisor), (high if high == inf else high // divisor)
+
+
+def interval_of(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
+    """The values of an operation on values of two intervals; None if not known."""
+    match op:
+        case BinaryOp.ADD:
+            return a[0] + b[0], a[1] + b[1]
+        case BinaryOp.SUB:
+            return a[0] - b[1], a[1] - b[0]
+        case BinaryOp.MUL:
+            return multiply(a, b)
+        case BinaryOp.MIN:
+            return min(a[0], b[0]), min(a[1], b[1])
+        case BinaryOp.MAX:
+            return max(a[0], b[0]), max(a[1], b[1])
+        case BinaryOp.XOR if min(a[0], b[0]) >= 0 and max(a[1], b[1]) < inf:
+            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
+        case BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV:
+            if b[0] == b[1] and b[0] > 0 and (op is BinaryOp.FLOORDIV or a[0] >= 0):
+                return floor_divide(a, int(b[0]))
+            far = max(abs(a[0]), abs(a[1]))
+            return -far, far
+        case BinaryOp.FLOORMOD | BinaryOp.TRUNCMOD:
+            far = max(abs(b[0]), abs(b[1]))
+            positive = b[0] >= 0 if op is BinaryOp.FLOORMOD else a[0] >= 0
+            return (0 if positive else -far), far
+        case _:
+            return None
+
+
+def exceeds(values: Interval, dtype: str) -> bool:
+    """Whether an end that is known is no number of an integer dtype: arithmetic with such results wraps."""
+    (low, high), (smallest, largest) = values, int_range(dtype)
+    return -inf < low < smallest or largest < high < inf

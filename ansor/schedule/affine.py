@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, inf
 from typing import Any, Union
 
 import numpy as np
 
 from ansor.dtypes import int_range, is_integer
+from ansor.ir.bounds import Interval as Ends
+from ansor.ir.bounds import exceeds, interval_of
 from ansor.schedule.extents import (
     Column,
     Extent,
     Number,
+    extent_of,
     greater,
     in_any_row,
     in_every_row,
@@ -28,7 +31,7 @@ from ansor.schedule.extents import (
     smaller,
     where,
 )
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Var, distinct_nodes, memoised
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, IterVar, Var, distinct_nodes, memoised
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +368,49 @@ def divisions(index: Expr) -> int:
     return sum(isinstance(node, Binary) and node.op in kinds for node in distinct_nodes(index))
 
 
+def may_wrap(index: Expr) -> bool:
+    """Whether arithmetic of an index leaves its dtype for some values of the axes that it depends on.
+
+    Then it has other values than exact arithmetic gives. What depends on symbolic sizes is taken to fit.
+    """
+    known: dict[int, Ends] = {}
+    for node in distinct_nodes(index):
+        if not is_integer(node.dtype):
+            continue
+        ends = _ends_of_node(node, known)
+        if exceeds(ends, node.dtype):
+            return True
+        known[id(node)] = ends
+    return False
+
+
+def _ends_of_node(node: Expr, known: Mapping[int, Ends]) -> Ends:
+    """The least and the greatest value of an integer expression, of those of the nodes below it."""
+    match node:
+        case Const(value=value):
+            return _ends_of_number(value)
+        case IterVar(extent=extent):
+            length = extent_of(extent)
+            return 0, inf if isinstance(length, Expr) else _ends_of_number(length)[1] - 1
+        case Var():
+            return 0, inf
+        case Cast(a=a, dtype=dtype) if _holds(dtype, a.dtype):
+            return known[id(a)]
+        case Binary(op=op, a=a, b=b):
+            found = interval_of(op, known[id(a)], known[id(b)])
+            return int_range(node.dtype) if found is None else found
+        case _:
+            return int_range(node.dtype)
+
+
+def _ends_of_number(value: Any) -> tuple[int, int]:
+    """The least and the greatest number of a column, which may have no rows; twice a number by itself."""
+    numbers = np.atleast_1d(value)
+    return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+
+
 def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
-    """The values of an integer expression while its variables range over intervals.
+    """The values of an integer expression, exactly calculated, while its variables range over intervals.
 
     Raises
     ------
@@ -403,7 +447,9 @@ def _interval(expr: Expr, variables: Mapping[Var, Interval], value: Callable[[Ex
 
 
 def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopExtents) -> Affine:
-    """The value of an integer expression as a form over loops, which its divisions take apart.
+    """The value of an integer expression, exactly calculated, as a form over loops.
+
+    Its divisions take the loops apart.
 
     Raises
     ------

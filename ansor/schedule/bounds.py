@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ from ansor.schedule.affine import (
     evaluate_exactly,
     floordiv,
     floormod,
+    may_wrap,
     relax,
     union,
 )
@@ -45,6 +47,7 @@ from ansor.schedule.loop_steps import SplitStep, part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
 from ansor.schedule.step_base import Step, refuse_uncountable
 from ansor.te.expr import Expr, Var
+from ansor.te.tensor import ComputeOp, Operation, Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -244,20 +247,33 @@ def loops_outwards(state: State, stage: int) -> list[tuple[int, int]]:
     return [place for places in by_target.values() for place in reversed(places)]
 
 
+_Where = tuple[Expr | None, ...]
+"""The indices of a read; None for one whose arithmetic may wrap."""
+
+
+@lru_cache(maxsize=4096)
+def _reads(op: ComputeOp, inlined: frozenset[Operation]) -> tuple[tuple[Tensor, _Where], ...]:
+    """What an operation reads and where, with others inlined, whose values wrap in indices, too."""
+    return tuple(
+        (read.tensor, tuple(None if may_wrap(index) else index for index in read.indices))
+        for read in effective_reads(op, inlined)
+    )
+
+
 class _Inference:
     def __init__(self, state: State, whole: Collection[int]) -> None:
         self.state = state
         self.whole = whole
         self.bounds: dict[int, StageBounds] = {}
-        self.reads: dict[int, dict[int, list[tuple[Expr, ...]]]] = {}
+        self.reads: dict[int, dict[int, list[_Where]]] = {}
         self._together: dict[int, dict[Var, Affine]] = {}
         inlined = inlined_operations(state)
         for stage_id, stage in enumerate(state.stages):
             if stage.is_placeholder or stage.compute_at is ComputeAt.INLINED:
                 continue
-            for read in effective_reads(stage.compute, inlined):
-                readers = self.reads.setdefault(state.stage_id(read.tensor), {})
-                readers.setdefault(stage_id, []).append(read.indices)
+            for tensor, indices in _reads(stage.compute, inlined):
+                readers = self.reads.setdefault(state.stage_id(tensor), {})
+                readers.setdefault(stage_id, []).append(indices)
 
     def extent(self, atom: LoopAtom) -> Extent:
         return self.bounds[atom.stage].extents[atom.name]
@@ -284,6 +300,8 @@ class _Inference:
             for dim, indices in enumerate(zip(*reads, strict=True)):
                 for index in dict.fromkeys(indices):
                     try:
+                        if index is None:
+                            raise UnknownBoundError
                         exact = self._exact(index, consumer, fixed)
                         found = (exact or evaluate(index, variables)).clip(full[dim])
                         known = region[dim]

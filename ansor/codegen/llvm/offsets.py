@@ -133,8 +133,10 @@ class Offsets:
         total: _Sum = {None: 0}
         known: dict[int, tuple[Expr, _Sum | None]] = {}
         for index, stride in zip(indices, strides, strict=True):
-            found = memoised(index, self._multiples, known) if isinstance(stride, int) else None
-            if not isinstance(stride, int) or found is None:
+            if not isinstance(stride, int) or self._overflow.index_wraps(index):
+                return None
+            found = memoised(index, self._multiples, known)
+            if found is None:
                 return None
             total = _added(total, found, stride)
         return total

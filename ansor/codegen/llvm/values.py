@@ -196,7 +196,7 @@ class Expressions:
                 raise BuildError(f"the operator `{op}` is not for indices: `{expr}`")
 
     def _wrapped(self, expr: Expr, env: Env) -> Affine:
-        """The same of what is divided or compared: there it matters that a result wraps.
+        """The same of what is divided or compared, or counts too far: there it matters that a result wraps.
 
         That is of sums and products, and of the quotient of the least integer and -1.
         """
@@ -228,7 +228,8 @@ class Expressions:
             return known
         total = constant(0)
         for index, stride in zip(indices, strides, strict=True):
-            form = self.index(index, env)
+            wraps = self.overflow.index_wraps(index)
+            form = self._wrapped(index, env) if wraps else self.index(index, env)
             if isinstance(stride, int):
                 total = add(total, form, stride)
             else:
