@@ -59,6 +59,23 @@ def test_what_loops_do_not_show_makes_another_program() -> None:
         assert program_key(one) != program_key(other)
 
 
+def test_how_far_a_part_that_was_split_again_strides_makes_another_program() -> None:
+    x = te.placeholder((20,), name="x")
+    whole = State.initial(ComputeDAG([x, te.compute((20,), lambda i: x[i] + 1.0, name="y")]))
+    twice = [whole.split(1, 0, (length,)).split(1, 1, (3,)) for length in (7, 8, 9)]
+    assert len({str(state.with_bounds()) for state in twice}) == 1
+    assert len({nest(state) for state in twice}) == 3
+    assert len({program_key(state) for state in twice}) == 3
+
+
+def test_an_outer_part_that_was_split_again_does_not_stride() -> None:
+    x = te.placeholder((20,), name="x")
+    whole = State.initial(ComputeDAG([x, te.compute((20,), lambda i: x[i] + 1.0, name="y")]))
+    twice = [whole.split(1, 0, (parts,), False).split(1, 0, (8,)) for parts in (14, 15)]
+    assert nest(twice[0]) == nest(twice[1])
+    assert program_key(twice[0]) == program_key(twice[1])
+
+
 def nest(state: State) -> str:
     return str(ansor.lower(state, name="f", simple_mode=True))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.extents import is_one
-from ansor.schedule.stages import FuseRelation
+from ansor.schedule.stages import FuseRelation, Stage
 from ansor.schedule.state import State
 
 
@@ -15,9 +15,9 @@ def program_key(state: State) -> str:
     """
     Digest of a program: equal keys, equal programs; a state keeps its own.
 
-    It covers the computation, the printed loops with all extents filled, how loops that were fused run
-    through their parts, and what loops do not show: the steps of ours, what stages that steps made or changed
-    read, how results are stored, and which stage is meant where two have one name.
+    It covers the computation, the printed loops with all extents filled, how long loops were that were fused
+    and inner parts that were split again, and what loops do not show: the steps of ours, what stages that
+    steps made or changed read, how results are stored, and which stage is meant where two have one name.
     """
     return state.key
 
@@ -28,15 +28,25 @@ def digest(state: State) -> str:
     parts = "".join(
         f"\n{part} {known.extents[part]}"
         for stage_id, known in bounds.stages.items()
-        for relation in state.stages[stage_id].relations
-        if isinstance(relation, FuseRelation)
-        for part in relation.parents
+        for part in _parts_inside(state.stages[stage_id])
         if not is_one(known.extents[part])
     )
     ours = "".join(f"\n{step.to_json()}" for step in state.steps if not step.in_reference)
     facts = "".join([parts, ours, *_stored(state), *_placed(state)])
     text = f"{state.dag.structure_hash}\n{bounds.state}{facts}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _parts_inside(stage: Stage) -> Iterator[str]:
+    """Loops that no longer are, by whose extents others stride: what was fused, and inner parts."""
+    parts: set[str] = set()
+    for relation in stage.relations:
+        if isinstance(relation, FuseRelation):
+            yield from relation.parents
+        else:
+            if relation.parent in parts:
+                yield relation.parent
+            parts.update(relation.parts[1:])
 
 
 def _placed(state: State) -> Iterator[str]:
