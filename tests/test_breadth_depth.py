@@ -73,6 +73,22 @@ def test_a_chain_of_1000_computes(inline: bool) -> None:
     np.testing.assert_array_equal(built(np.ones(4, np.float32)), np.full(4, 1001, np.float32))
 
 
+def test_500_shifts_inlined_into_each_other() -> None:
+    """The index that the last operation reads is nested as deeply."""
+    source = result = te.placeholder((1000,), name="A")
+    for step in range(500):
+        result = te.compute((999 - step,), lambda i, read=result: read[i + 1] + 1.0, name=f"c{step}_")
+    schedule = te.create_schedule(result)
+    for op in schedule.state.dag.ops[2:-1]:
+        schedule[op].compute_inline()
+    bounded = schedule.state.with_bounds()
+    assert [bounded.stages[stage].iterators[0].extent for stage in (1, -1)] == [500, 500]
+    assert ansor.program_key(bounded) == ansor.program_key(schedule.state)
+    built = ansor.build(schedule, [source, result])
+    expected = np.arange(500, 1000, dtype=np.float32) + 500
+    np.testing.assert_array_equal(built(np.arange(1000, dtype=np.float32)), expected)
+
+
 @ansor.register_workload
 def roots_in_stages(length: int, steps: int) -> list[te.Tensor]:
     """Square roots by Newton's method, a stage for each step, which reads the one before twice."""

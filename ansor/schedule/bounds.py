@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.depth import with_depth
 from ansor.errors import ScheduleError
 from ansor.schedule.affine import (
     Affine,
@@ -120,6 +121,10 @@ def infer_bounds(state: State, whole: Collection[int] = ()) -> Bounds:
             "bound inference needs all split lengths, and a split of this state has one left open; it is a "
             "sketch, sample a program from it first"
         )
+    return with_depth(lambda: _inferred(state, whole))  # indices that were inlined may be nested deeply
+
+
+def _inferred(state: State, whole: Collection[int]) -> Bounds:
     inference = _Inference(state, whole)
     for stage_id in range(len(state.stages) - 1, -1, -1):
         stage = state.stages[stage_id]
