@@ -117,6 +117,15 @@ def test_bind_takes_a_thread_axis_or_its_name():
     assert records(p.s) == [["AN", 4, 0, 5], ["AN", 4, 1, 6], ["AN", 3, 2, 8]]
 
 
+def test_bind_knows_how_many_threads_a_split_makes_where_the_stage_is_placed():
+    p = program()
+    _, inner = p.s[p.C].split(p.C.op.axis[1], factor=3)
+    p.s[p.C].compute_at(p.s[p.D], p.D.op.axis[0])
+    with pytest.raises(ScheduleError, match=r"'j\.1' has extent 3, but threadIdx\.x was given extent 5"):
+        p.s[p.C].bind(inner, te.thread_axis(5, "threadIdx.x"))
+    p.s[p.C].bind(inner, te.thread_axis(3, "threadIdx.x"))
+
+
 def test_handles_of_a_computation_survive_cache_write():
     """Tensor and axes of C now denote the copy; the computation is the tensor that comes back."""
     p = program()

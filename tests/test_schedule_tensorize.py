@@ -9,6 +9,9 @@ import pytest
 from ansor import te
 from ansor.errors import ScheduleError
 from ansor.intrinsics import get_tensor_intrinsic, tensor_intrinsics
+from ansor.schedule.lowering import lower
+from ansor.schedule.manual import Schedule
+from tests.program_laws import Case, check_all
 
 VNNI = "x86.vpdpbusd.512"
 
@@ -54,3 +57,32 @@ def test_lanes_that_are_none_are_explained() -> None:
     """Both factors are read along j, none along i."""
     text = refusal(lambda a, b, i, j, k: dot(a, b, j, j, k))
     assert "along the lanes the factors with [lane], and only they" in text
+
+
+def inside(split: bool, tensorized: bool) -> Schedule:
+    """A product inside a loop of its reader, and its lanes by the intrinsic before or after it is placed."""
+    a, b = te.placeholder((64, 16), "uint8", "A"), te.placeholder((16, 64), "int8", "B")
+    k = te.reduce_axis((0, 16), "k")
+    c = te.compute((64, 64), lambda i, j: dot(a, b, i, j, k), name="C")
+    d = te.compute((64, 64), lambda i, j: c[i, j] + 1, name="D")
+    s = te.create_schedule(d)
+    lane = c.op.axis[1]
+    if split:
+        _, lane = s[c].split(lane, factor=16)
+    outer, inner = s[c].split(k, factor=4)
+    s[c].reorder(outer, lane, inner)
+    if tensorized:
+        s[c].tensorize(lane, VNNI)
+    s[c].compute_at(s[d], d.op.axis[0])
+    if not tensorized:
+        s[c].tensorize(lane, VNNI)
+    return s
+
+
+def test_a_stage_is_tensorized_before_or_after_it_is_placed() -> None:
+    before, after = inside(True, True).state, inside(True, False).state
+    assert before == after
+    assert str(lower(before)) == str(lower(after))
+    check_all(Case.of(after), compiled=False)
+    with pytest.raises(ScheduleError, match="'j' has an extent that depends on where the stage is"):
+        inside(False, False)

@@ -16,7 +16,7 @@ from ansor.intrinsics import TensorIntrinsic, register_tensor_intrinsic
 from ansor.schedule.dag import ComputeDAG, with_inputs
 from ansor.schedule.extents import with_python_integers
 from ansor.schedule.layout import DigitLike, Layout
-from ansor.schedule.stages import Annotation, FuseRelation, Stage
+from ansor.schedule.stages import Annotation, FuseRelation, Stage, stated_extent
 from ansor.schedule.state import State
 from ansor.schedule.step_base import refuse
 from ansor.schedule.steps import (
@@ -419,7 +419,7 @@ class StageHandle:
                 self._at(loop, "bind"),
             )
         position = self._at(loop, "bind")
-        extent = self._stage.iterators[position].extent
+        extent = stated_extent(self._stage, self._stage.iterators[position])
         wanted = None if isinstance(thread, str) else thread.extent
         if wanted is not None and isinstance(extent, int) and extent != wanted:
             raise refuse(

@@ -239,6 +239,20 @@ class Stage:
         return "\n".join(lines)
 
 
+def part_lengths(stage: Stage) -> dict[str, Extent | None]:
+    """The lengths that splits of a stage give to the inner parts that they make, by name."""
+    lengths: dict[str, Extent | None] = {}
+    for relation in stage.relations:
+        if isinstance(relation, SplitRelation) and relation.inner_to_outer:
+            lengths.update(zip(relation.parts[1:], relation.lengths, strict=True))
+    return lengths
+
+
+def stated_extent(stage: Stage, loop: Iterator) -> Extent | None:
+    """The extent of a loop, or where bounds have to tell it, the length that a split gives to it."""
+    return part_lengths(stage).get(loop.name) if loop.extent is None else loop.extent
+
+
 def innermost_pieces(stage: Stage, loop: str) -> tuple[str, ...] | None:
     """The loops whose innermost piece a loop is, itself first, an axis last; None for other loops."""
     chain = [loop]

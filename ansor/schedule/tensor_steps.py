@@ -32,7 +32,15 @@ from ansor.intrinsics import (
 )
 from ansor.intrinsics.pattern import product_of
 from ansor.schedule.extents import Extent, extent_of
-from ansor.schedule.stages import Annotation, FuseRelation, Iterator, Stage, innermost_pieces, made_from
+from ansor.schedule.stages import (
+    Annotation,
+    Iterator,
+    Stage,
+    innermost_pieces,
+    made_from,
+    part_lengths,
+    stated_extent,
+)
 from ansor.schedule.step_base import Step, iterator_at, refuse, refuse_stage_in_lanes
 from ansor.te.tensor import ComputeOp
 
@@ -75,12 +83,11 @@ class TensorizeStep(Step):
         products = stage.iterators[-1]
         for position, extent in ((self.iterator, intrinsic.lanes), (self.iterator + 1, intrinsic.depth)):
             loop = stage.iterators[position]
-            if not _runs(loop, extent) or loop.annotation is not Annotation.NONE:
+            if not _runs(stage, loop, extent) or loop.annotation is not Annotation.NONE:
                 raise refuse(
                     stage,
                     f"{what}: {intrinsic.name} computes {intrinsic.lanes} lanes of {intrinsic.depth} "
-                    f"products each, in loops not annotated yet; {loop.name!r} has the extent {loop.extent} "
-                    f"and is annotated {loop.annotation.word}",
+                    f"products each, in loops not annotated yet; {_found(stage, loop)}",
                     position,
                 )
         _check_axes(stage, intrinsic, (lanes.name, products.name), what)
@@ -104,13 +111,12 @@ class TensorizeStep(Step):
             )
         loops = stage.iterators[self.iterator :]
         for at, (loop, extent) in enumerate(zip(loops, intrinsic.held, strict=True)):
-            if not _runs(loop, extent) or loop.annotation is not Annotation.NONE:
+            if not _runs(stage, loop, extent) or loop.annotation is not Annotation.NONE:
                 rows, columns, depth = intrinsic.held
                 raise refuse(
                     stage,
                     f"{what}: {intrinsic.name} computes {rows} rows and {columns} columns of {depth} "
-                    f"products each in one thread, in loops not annotated yet; {loop.name!r} has the extent "
-                    f"{loop.extent} and is annotated {loop.annotation.word}",
+                    f"products each in one thread, in loops not annotated yet; {_found(stage, loop)}",
                     self.iterator + at,
                 )
         _check_warp_axes(stage, intrinsic, [loop.name for loop in loops], what)
@@ -120,8 +126,18 @@ class TensorizeStep(Step):
         )
 
 
-def _runs(loop: Iterator, times: int) -> bool:
-    return isinstance(loop.extent, int) and loop.extent == times
+def _runs(stage: Stage, loop: Iterator, times: int) -> bool:
+    extent = stated_extent(stage, loop)
+    return isinstance(extent, int) and extent == times
+
+
+def _found(stage: Stage, loop: Iterator) -> str:
+    """What a loop is that an instruction cannot compute."""
+    extent = stated_extent(stage, loop)
+    known = (
+        "an extent that depends on where the stage is computed" if extent is None else f"the extent {extent}"
+    )
+    return f"{loop.name!r} has {known} and is annotated {loop.annotation.word}"
 
 
 def _check_axes(stage: Stage, intrinsic: TensorIntrinsic, loops: tuple[str, str], what: str) -> None:
@@ -171,11 +187,8 @@ def _mismatch(op: ComputeOp, intrinsic: TensorIntrinsic) -> str:
 def _extents(stage: Stage) -> dict[str, Extent | None]:
     """Extents of axes, and of parts of splits as far as their lengths say."""
     op = stage.compute
-    extents: dict[str, Extent | None] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
-    for relation in stage.relations:
-        if not isinstance(relation, FuseRelation) and relation.inner_to_outer:
-            extents.update(zip(relation.parts[1:], relation.lengths, strict=True))
-    return extents
+    axes: dict[str, Extent | None] = {a.name: extent_of(a.extent) for a in (*op.axis, *op.reduce_axis)}
+    return axes | part_lengths(stage)
 
 
 def _check_warp_axes(stage: Stage, intrinsic: WarpIntrinsic, loops: list[str], what: str) -> None:
