@@ -196,6 +196,16 @@ LOOPS = {
         "factor 0 must be >= 1",
         "for i ",
     ),
+    "align to a float": (
+        lambda p: p.s[p.C].storage_align(p.C.op.axis[0], 8.0, 1),
+        "factor 8.0 must be >= 1 and offset 1 >= 0, both integers",
+        "for i ",
+    ),
+    "align by a truth value": (
+        lambda p: p.s[p.C].storage_align(p.C.op.axis[0], 8, True),
+        "offset True >= 0, both integers",
+        "for i ",
+    ),
     "align a reduction": (
         lambda p: p.s[p.C].storage_align(p.k, 8, 1),
         "not an axis of its storage",

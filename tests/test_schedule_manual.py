@@ -277,3 +277,11 @@ def test_lengths_may_be_numpy_s_integers():
     assert str(ansor.lower(again)) == str(ansor.lower(State.initial(s.state.dag).split(2, 0, [8])))
     left, right = np.random.default_rng(0).random((2, 16, 16), dtype=np.float32)
     np.testing.assert_allclose(ansor.build(s, [a, b, c])(left, right), left @ right, rtol=1e-5)
+
+
+def test_alignments_may_be_numpy_s_integers():
+    p = program()
+    p.s[p.C].storage_align(p.C.op.axis[0], np.int64(8), np.int32(1))
+    of_a_state = program().s.state.storage_align(3, 0, np.int64(8), np.int32(1))
+    for state in (p.s.state, of_a_state):
+        assert str(state.stages[3].storage_align) == "('i', 8, 1)"

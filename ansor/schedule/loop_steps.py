@@ -36,6 +36,7 @@ from ansor.schedule.stages import (
 )
 from ansor.schedule.step_base import (
     Step,
+    is_integer,
     iterator_at,
     refuse,
     refuse_stage_in_lanes,
@@ -417,11 +418,12 @@ class StorageAlignStep(Step):
 
     def apply(self, state: State) -> State:
         stage, loop = iterator_at(state, self.stage, self.iterator, "storage_align")
-        if self.factor < 1 or self.offset < 0:
+        whole = is_integer(self.factor) and is_integer(self.offset)
+        if not whole or self.factor < 1 or self.offset < 0:
             raise refuse(
                 stage,
-                f"storage_align of stage {stage.name!r}: factor {self.factor} must be >= 1 and offset "
-                f"{self.offset} >= 0",
+                f"storage_align of stage {stage.name!r}: factor {self.factor!r} must be >= 1 and offset "
+                f"{self.offset!r} >= 0, both integers",
                 self.iterator,
             )
         if stage.storage_align is not None and loop.name not in {a.name for a in stage.compute.axis}:

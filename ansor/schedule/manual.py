@@ -515,7 +515,9 @@ class StageHandle:
                 "align one of the axes in op.axis, before it is split or fused",
                 position,
             )
-        self.schedule.apply(StorageAlignStep(self.stage_id, position, factor, offset))
+        self.schedule.apply(
+            StorageAlignStep(self.stage_id, position, *with_python_integers((factor, offset)))
+        )
 
 
 def create_schedule(ops: TensorLike | Sequence[TensorLike]) -> Schedule:

@@ -248,7 +248,7 @@ class State:
         return self.apply(FollowFusedSplitStep(stage, iterator, tuple(sources), level, int(factor_or_nparts)))
 
     def storage_align(self, stage: int, iterator: int, factor: int, offset: int) -> State:
-        return self.apply(StorageAlignStep(stage, iterator, factor, offset))
+        return self.apply(StorageAlignStep(stage, iterator, *with_python_integers((factor, offset))))
 
     def compute_at(self, stage: int, target_stage: int, target_iterator: int) -> State:
         return self.apply(ComputeAtStep(stage, target_stage, target_iterator))
