@@ -236,6 +236,11 @@ ARGUMENTS = {
         None,
         "'Z' is not a stage",
     ),
+    "no list": (
+        lambda p: p.D,
+        None,
+        "tensors in a list, found one tensor 'D'; list inputs and outputs: [A, B, D]",
+    ),
     "no tensor": (lambda p: [p.A, p.B, 3, p.D], None, "the arguments are tensors, found 3"),
     "computed elsewhere": (
         lambda p: [p.A, p.B, p.C, p.D],

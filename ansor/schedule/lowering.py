@@ -121,6 +121,11 @@ def lower(
         raise ScheduleError(
             f"lower: found {schedule!r}, not a schedule or a state; make one with te.create_schedule(...)"
         )
+    if isinstance(args, Tensor):
+        raise DefinitionError(
+            f"lower: the arguments are tensors in a list, found one tensor {args.name!r}; list inputs and "
+            f"outputs: [{', '.join(tensor.name for tensor in state.dag.tensors)}]"
+        )
     tensors = tuple(state.dag.tensors if args is None else args)
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
