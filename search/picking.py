@@ -22,6 +22,7 @@ from search.history import History, Trial
 from search.known import Known, RowProgram
 from sketches.family import Family, Matrix
 from sketches.population import Population
+from sketches.signature import Hashes
 
 UNSCORED: Final = 0.0
 """The score of programs that no model was asked about."""
@@ -57,7 +58,9 @@ class Picker:
         self._alike = alike
         self._score = score
         self._measured = known.by_coarse(history)
-        self._measured_scores: dict[str, float] | None = None
+        self._compared: set[int] = set()
+        """Coarse fingerprints of the measured programs that the model was asked about."""
+        self._scores: dict[str, float] = {}
         self._chosen: dict[int, list[tuple[RowProgram, float]]] = {}
         self._innermost: Counter[tuple[object, ...]] = Counter()
         self._register_tiles: Counter[int] = Counter()
@@ -74,6 +77,7 @@ class Picker:
         A program that was considered before in this round is not considered again. Once `per_tile` programs
         with one tile in registers are chosen, further ones are put off.
         """
+        self._score_measured(generation.prints.coarse)
         for number in map(int, numbers):
             if len(self.states) >= until:
                 return
@@ -148,23 +152,23 @@ class Picker:
 
     def _measured_with_loops(self, coarse: int) -> list[tuple[Trial, float]]:
         """The measured programs with a coarse fingerprint, and what the model says of each."""
-        scores = self._scores_of_measured()
-        return [(trial, scores.get(trial.key, UNSCORED)) for trial in self._measured.get(coarse, ())]
+        return [(trial, self._scores.get(trial.key, UNSCORED)) for trial in self._measured.get(coarse, ())]
 
-    def _scores_of_measured(self) -> dict[str, float]:
-        """What the model says of the measured programs, by key; all are asked about at once."""
+    def _score_measured(self, loops: Hashes) -> None:
+        """Ask the model about the measured programs with these coarse fingerprints, once and together."""
         if self._score is None:
-            return {}
-        if self._measured_scores is None:
-            members: dict[Family, dict[str, Matrix]] = {}
-            for trial in (one for trials in self._measured.values() for one in trials):
+            return
+        wanted = set(loops.tolist()).intersection(self._measured) - self._compared
+        self._compared |= wanted
+        members: dict[Family, dict[str, Matrix]] = {}
+        for coarse in sorted(wanted):
+            for trial in self._measured[coarse]:
                 row = self._known.locate(trial)
                 if row is not None:
                     members.setdefault(row.family, {})[trial.key] = row.values
-            rows = [Population(f, np.concatenate([*values.values()])) for f, values in members.items()]
-            keys = [key for values in members.values() for key in values]
-            self._measured_scores = dict(zip(keys, map(float, self._score(rows)), strict=True))
-        return self._measured_scores
+        rows = [Population(f, np.concatenate([*values.values()])) for f, values in members.items()]
+        keys = [key for values in members.values() for key in values]
+        self._scores.update(zip(keys, map(float, self._score(rows)), strict=True))
 
 
 def _equal(one: float, other: float) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import ansor
 from ansor import SearchTask, SketchPolicy, State, Task
 from ansor.schedule.identity import program_key
 from ansor.te.tensor import Tensor
+from costmodel import FloatArray
 from search.generation import Generation
 from search.history import History, Trial
 from search.picking import Picker
@@ -100,3 +102,31 @@ def test_a_round_holds_different_programs_and_lowers_hardly_any_to_see_that(
     plans = [plan_key(policy.task, state) for state in picker.states]
     assert len(plans) == len(set(plans))
     assert measured.isdisjoint(plans)
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_the_model_is_asked_about_those_measured_programs_that_a_candidate_could_equal(name: str) -> None:
+    """Each of them once in a round; of the others no score is needed."""
+    policy = policy_of(COMPUTATIONS[name])
+    populations = with_other_limits(policy, 24)
+    scored = Generation.of(populations).scored(policy.score(populations))
+    history = History()
+    for population in populations:
+        state = population.materialize(0)
+        history.add(Trial(program_key(state), state, ansor.MeasureResult((1e-3,), timestamp=1)))
+    asked: list[int] = []
+
+    def score(rows: Sequence[Population]) -> FloatArray:
+        asked.extend(loops for each in rows for loops in fingerprints(each).coarse.tolist())
+        return policy.score(rows)
+
+    picker = Picker(policy.known, history, score, alike=100)
+    half = scored.take(np.arange(len(scored) // 2))
+    picker.take(half, half.ranking(), len(scored))
+    measured = Counter({loops: len(trials) for loops, trials in policy.known.by_coarse(history).items()})
+    near = set(half.prints.coarse.tolist())
+    assert Counter(asked) == {loops: count for loops, count in measured.items() if loops in near}
+    assert 0 < len(asked) < len(history)
+    picker.take(scored, scored.ranking(), len(scored))
+    picker.take_put_off(len(scored))
+    assert Counter(asked) == measured
