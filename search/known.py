@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -83,7 +84,8 @@ class Known:
         self._task = task
         self._neighbourhood = neighbourhood
         self._rows: dict[str, Located | None] = {}
-        self._keys: dict[tuple[Family, bytes], str] = {}
+        self._keys: WeakKeyDictionary[Family, dict[bytes, str]] = WeakKeyDictionary()
+        """Keys of rows, known while their families are."""
         self._plans: dict[str, str] = {}
         self._unlowered: set[str] = set()
 
@@ -150,9 +152,9 @@ class Known:
         ScheduleError
             If a step is illegal; rows that sampling made never raise.
         """
-        row = population.family, population.values[number].tobytes()
-        program = RowProgram(population, number, self._keys.get(row))
-        self._keys[row] = program.key
+        keys, row = self._keys.setdefault(population.family, {}), population.values[number].tobytes()
+        program = RowProgram(population, number, keys.get(row))
+        keys[row] = program.key
         return program
 
     def plan(self, program: Trial | RowProgram) -> str:

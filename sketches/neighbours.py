@@ -1,13 +1,14 @@
 """Families next to each other: the same sketch with one stage computed somewhere else.
 
 Which moves a family offers, and the family that a move leads to, depend on structure alone, so both are
-worked out once, with all tile lengths 1, and kept.
+worked out once, with all tile lengths 1, and known while the families are: none is kept here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary, ref
 
 from ansor.errors import ScheduleError
 from ansor.schedule.state import State
@@ -36,8 +37,11 @@ class Neighbourhood:
     """The families of a space and the ways between them, worked out as they are asked for."""
 
     space: ProgramSpace
-    _offers: dict[Family, tuple[Relocation, ...]] = field(default_factory=dict)
-    _led_to: dict[tuple[Family, Relocation], Family | None] = field(default_factory=dict)
+    _offers: WeakKeyDictionary[Family, tuple[Relocation, ...]] = field(default_factory=WeakKeyDictionary)
+    _led_to: WeakKeyDictionary[Family, dict[Relocation, ref[Family] | None]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    """Where moves lead, None for illegal ones; neither end keeps the other."""
 
     def relocations(self, family: Family) -> tuple[Relocation, ...]:
         """All single changes of place that a family offers, from the last stage to the first."""
@@ -71,11 +75,14 @@ class Neighbourhood:
         Family | None
             None if the change is illegal.
         """
-        key = (family, relocation)
-        if key not in self._led_to:
+        ways = self._led_to.setdefault(family, {})
+        known = ways.get(relocation)
+        found = None if known is None else known()
+        if found is None and (known is not None or relocation not in ways):
             chosen = {**chosen_moves(family), relocation.stage: relocation.move}
-            self._led_to[key] = self.family_with(family.sketch, chosen)
-        return self._led_to[key]
+            found = self.family_with(family.sketch, chosen)
+            ways[relocation] = None if found is None else ref(found)
+        return found
 
     def family_with(self, sketch: Sketch, chosen: Mapping[int, Step | None]) -> Family | None:
         """Find the family of a sketch that makes these moves, as far as on offer; None if that is illegal."""

@@ -16,9 +16,11 @@ from ansor.schedule.access import ALWAYS_UNROLL_ATTR
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep
+from search.known import Known
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, sample_programs
 from sketches.factors import enumerate_factorizations
+from sketches.neighbours import Neighbourhood
 from tests.sketches_cases import (
     HARDWARE,
     SMALL,
@@ -159,6 +161,31 @@ def test_a_space_remembers_families_of_late_and_those_in_use(monkeypatch: pytest
     del first, again, one, other
     gc.collect()
     assert len(space._families) == len(space._lately) == 8
+
+
+def test_knowing_neighbours_and_programs_keeps_no_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a space has forgotten is worked out again, and is the same."""
+    monkeypatch.setattr("sketches.sample.MOST_FAMILIES", 8)
+    task = task_of(softmax(64, 80))
+    space = ProgramSpace.of(task, {"max_families": 400})
+    neighbourhood = Neighbourhood(space)
+    known = Known(task, neighbourhood)
+
+    def look_around() -> list[tuple[str, list[str | None]]]:
+        found = []
+        for population in space.sample(100, rng()).populations:
+            family = population.family
+            ways = [neighbourhood.relocated(family, way) for way in neighbourhood.relocations(family)]
+            again = [neighbourhood.relocated(family, way) for way in neighbourhood.relocations(family)]
+            assert all(one is other for one, other in zip(ways, again, strict=True))
+            found.append((known.program(population, 0).key, [way and way.key for way in ways]))
+        return found
+
+    first = look_around()
+    assert len(first) > 20
+    gc.collect()
+    assert len(space._families) == len(space._lately) == 8
+    assert look_around() == first
 
 
 def test_equal_keys_mean_equal_structure() -> None:
