@@ -105,6 +105,22 @@ def test_a_row_is_as_few_vectors_as_hold_it(width: int, cpu: str, lanes: int) ->
 # -- where all lanes of a piece count, as the others could not be left out -----------------------------------
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("updates", [False, True])
+def test_what_is_updated_in_memory_is_loaded_as_it_was_stored(width: int, updates: bool) -> None:
+    """A load beside a masked store would wait for it, as its nominal width covers some of that."""
+    x, y, again, c = Buffer("X", F32, (width,)), Buffer("Y", F32, (width,)), Var("again"), Var("c")
+    value: Expr = Load(x, (c,), F32)
+    if updates:
+        value = Load(y, (c,), F32) + value
+    nest = LoopNest("sums", (x, y), (), For(again, 3, S, For(c, width, V, Store(y, (c,), value))), (1,))
+    source, found = arrays(width, F32)[1][0].copy(), np.zeros(width, np.float32)
+    run(nest, source, found)
+    np.testing.assert_array_equal(found, (3 if updates else 1) * source)
+    text = emit_llvm(nest, Machine.for_target(AVX512))
+    assert ("masked" in text) == (not updates and (width % 16).bit_count() > 1)
+
+
 def copied(acc: Buffer, x: Buffer, y: Buffer, read: Place, written: Place, kind: LoopKind = S) -> LoopNest:
     """Y[written(p, c)] = X[read(p, c)] by way of registers, in vectors along `c`."""
     pixels, columns = acc.constant_shape

@@ -34,7 +34,21 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.errors import BuildError
 from ansor.ir.code_size import MAX_VECTORS, registers_of
-from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, Let, LoopKind, Prefetch, Seq, Stmt, Store
+from ansor.ir.nest import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Commit,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    walk_statements,
+)
 
 MAX_EXPANSION = 4096
 """LLVM takes half a second for as many instructions in a row, minutes for twenty times as many."""
@@ -236,7 +250,7 @@ class Function:
         alone = self._lanes(facts.value_bytes)
         lanes = alone if in_registers else max(alone, self.analysis.lanes_abreast(loop))
         masked = self._most_masked(facts.value_bytes)
-        if in_registers and extent.const % alone and not self.analysis.may_mask(loop):
+        if extent.const % alone and not self._may_mask(loop, in_registers):
             masked = 0
         if not masked:
             lanes = min(lanes, 1 << (extent.const.bit_length() - 1))
@@ -247,6 +261,16 @@ class Function:
             first = pieces.const * lanes
         for start, width, active in _pieces(first, extent.const, lanes, masked):
             self._piece(loop, constant(start), env, width, active)
+
+    def _may_mask(self, loop: For, in_registers: bool) -> bool:
+        """Whether vectors of a loop may have lanes that do not count, which pays where they need not wait.
+
+        A load waits for a masked store beside it: its nominal width covers a part of what was stored.
+        """
+        if in_registers:
+            return self.analysis.may_mask(loop)
+        stores = (stmt for stmt in walk_statements(loop.body) if isinstance(stmt, Store))
+        return not any(self.analysis.reads(store, store.buffer) for store in stores)
 
     def _lanes(self, value_bytes: int) -> int:
         """Lanes of a vector of values of so many bytes."""
