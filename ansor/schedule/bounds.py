@@ -440,8 +440,9 @@ def local_axes(
 
 def _component(fused: Interval, inner: Extent, extent: Extent, outermost: bool) -> Interval:
     """One of the loops that were fused: `fused // inner % extent`."""
-    symbolic = isinstance(fused.width, Expr) or isinstance(inner, Expr)
-    if symbolic or (isinstance(extent, Expr) and not outermost):
+    if isinstance(fused.width, Expr) or isinstance(inner, Expr):
         return Interval.full(extent)
     value = floordiv(fused, inner)
-    return value.clip(extent) if outermost else floormod(value, extent).clip(extent)
+    if outermost:
+        return value.clip(extent)
+    return Interval.full(extent) if isinstance(extent, Expr) else floormod(value, extent).clip(extent)
