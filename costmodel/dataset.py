@@ -3,11 +3,13 @@
 A `Dataset` is a value: feature rows, run times and tasks of measured programs in the order of measuring.
 `take`, `split_by_program` and `split_by_task` make others of it. Which side a program falls on is a function
 of the program, not of its place: as a log grows, nothing moves from the training to the held-out side.
+Programs of one task that ran on several machines are of as many tasks here (`MeasuredTask`).
 
 A `Collector` grows. It takes measurements, each once (a log that is read twice teaches nothing new), of a log
-the first of each program, replays those that were read from a log, and keeps the rows of what it has seen, so
-that a measured program's features are extracted once. All programs of a data set have rows of one width: of a
-GPU they have more columns than of a CPU, and the first program decides.
+the first of each program on each machine, replays those that were read from a log, and keeps the rows of what
+it has seen, so that a measured program's features are extracted once, for the machine of its record. All
+programs of a data set have rows of one width: of a GPU they have more columns than of a CPU, and the first
+program decides.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +31,52 @@ from numpy.typing import NDArray
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
+from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task, TaskKey
 from costmodel.drafts import Drafter, draft_scores
 from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.record import LoggedTask, check_computation, computation_of, steps_to_json
+from measure.record import AnyTask, LoggedTask, check_computation, computation_of, steps_to_json
 from measure.settled import first_records
+from measure.targets import ANYTHING, RunsOn, runs_on
 
 _note = logging.getLogger(__name__)
+
+
+class MeasuredTask(NamedTuple):
+    """
+    A task on one machine: programs whose run times are comparable.
+
+    Parameters
+    ----------
+    key
+        Of the task.
+    machine
+        What the programs ran on where the target is silent.
+    """
+
+    key: TaskKey
+    machine: RunsOn = ANYTHING
+
+    @classmethod
+    def of(cls, task: AnyTask) -> MeasuredTask:
+        """Name a task, or that of a record."""
+        return cls(task.key, runs_on(task))
+
+    def may_be(self, other: MeasuredTask) -> bool:
+        """Whether both are the same as far as they say."""
+        return self.key == other.key and not self.machine.differs(other.machine)
+
+    def to_json(self) -> list[Any]:
+        """Give the fields, one after the other."""
+        return [*self.key, *self.machine]
+
+    @classmethod
+    def from_json(cls, items: Sequence[Any]) -> MeasuredTask:
+        """Invert `to_json`; the machine may be missing."""
+        key, target, option, *machine = items
+        return cls((key, target, option), RunsOn(*machine))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +91,15 @@ class Dataset:
     costs
         Mean run times [s], shape ``(programs,)``; infinite for a failure.
     tasks
-        Number of each program's task, an index into `task_keys`.
+        Number of each program's task, an index into `task_keys` and `machines`.
     task_keys
-        The tasks.
+        The tasks; one that was measured on several machines is there as often.
     digests
         A 64-bit digest of each program's task and steps.
     drafts
         Base-2 logarithms of the speeds that a drafter estimates; 0 where there is none.
+    machines
+        What each of the tasks ran on where its target is silent; default: not known.
     """
 
     rows: PackedRows
@@ -66,9 +108,19 @@ class Dataset:
     task_keys: tuple[TaskKey, ...]
     digests: NDArray[np.uint64]
     drafts: FloatArray
+    machines: tuple[RunsOn, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.machines:
+            object.__setattr__(self, "machines", (ANYTHING,) * len(self.task_keys))
 
     def __len__(self) -> int:
         return len(self.costs)
+
+    @property
+    def measured_tasks(self) -> tuple[MeasuredTask, ...]:
+        """The tasks with their machines."""
+        return tuple(map(MeasuredTask, self.task_keys, self.machines))
 
     @property
     def fits_together(self) -> bool:
@@ -79,6 +131,7 @@ class Dataset:
             self.rows.fits_together
             and all(one.shape == (len(self.rows),) and one.dtype.kind in "iuf" for one in columns)
             and all(one.dtype.kind in "iu" for one in numbers)
+            and len(self.machines) == len(self.task_keys)
             and bool(((self.tasks >= 0) & (self.tasks < len(self.task_keys))).all())
         )
 
@@ -103,13 +156,13 @@ class Dataset:
         if isinstance(programs, slice):
             programs = range(*programs.indices(len(self)))
         at = np.asarray(programs, dtype=np.int64)
-        return Dataset(
-            self.rows.take(at),
-            self.costs[at],
-            self.tasks[at],
-            self.task_keys,
-            self.digests[at],
-            self.drafts[at],
+        return replace(
+            self,
+            rows=self.rows.take(at),
+            costs=self.costs[at],
+            tasks=self.tasks[at],
+            digests=self.digests[at],
+            drafts=self.drafts[at],
         )
 
     def renumbered(self) -> Dataset:
@@ -117,7 +170,9 @@ class Dataset:
         used, first, numbers = np.unique(self.tasks, return_index=True, return_inverse=True)
         order = np.argsort(first)
         keys = tuple(self.task_keys[number] for number in used[order])
-        return replace(self, tasks=np.argsort(order)[numbers].astype(np.int64), task_keys=keys)
+        machines = tuple(self.machines[number] for number in used[order])
+        tasks = np.argsort(order)[numbers].astype(np.int64)
+        return replace(self, tasks=tasks, task_keys=keys, machines=machines)
 
     def followed_by(self, later: Dataset) -> Dataset:
         """Append the data of a set whose task numbers continue these."""
@@ -128,6 +183,7 @@ class Dataset:
             later.task_keys,
             np.concatenate([self.digests, later.digests]),
             np.concatenate([self.drafts, later.drafts]),
+            later.machines,
         )
 
     def held_out(self, share: float, seed: int = 0) -> NDArray[np.bool_]:
@@ -157,7 +213,7 @@ class Dataset:
         return self.take(np.flatnonzero(~outside)), self.take(np.flatnonzero(outside))
 
     def split_by_task(self, held_out: Iterable[TaskKey]) -> tuple[Dataset, Dataset]:
-        """Divide the programs into those of other tasks and those of `held_out`."""
+        """Divide the programs into those of other tasks and those of `held_out`, on whatever machine."""
         names = set(held_out)
         numbers = [number for number, key in enumerate(self.task_keys) if key in names]
         outside = np.isin(self.tasks, numbers)
@@ -225,9 +281,9 @@ class Collector:
     skipped: Counter[str] = field(default_factory=Counter)
     _seen: dict[bytes, None] = field(default_factory=dict)
     _pending: list[tuple[MeasureInput, MeasureResult, bytes]] = field(default_factory=list)
-    _tasks: dict[TaskKey, Task] = field(default_factory=dict)
+    _tasks: dict[tuple[MeasuredTask, tuple[int, ...]], Task] = field(default_factory=dict)
     _dags: dict[str, ComputeDAG] = field(default_factory=dict)
-    _numbers: dict[TaskKey, int] = field(default_factory=dict)
+    _numbers: dict[MeasuredTask, int] = field(default_factory=dict)
     _data: Dataset | None = None
 
     def __len__(self) -> int:
@@ -236,7 +292,7 @@ class Collector:
 
     def define(self, task: Task) -> None:
         """Supply a computation for records that name it by its key only."""
-        self._tasks.setdefault(task.key, task)
+        self._tasks.setdefault(_as_recorded(task), task)
         if task.dag is not None:
             self._dags.setdefault(task.workload_key, task.dag)
 
@@ -251,7 +307,10 @@ class Collector:
         self.width = data.rows.width if len(data) else None
         self._pending.clear()
         self._seen = dict.fromkeys(digest.tobytes() for digest in seen.astype("<u8"))
-        self._numbers = {key: number for number, key in enumerate(data.task_keys)}
+        self._number_tasks(data)
+
+    def _number_tasks(self, data: Dataset) -> None:
+        self._numbers = {task: number for number, task in enumerate(data.measured_tasks)}
 
     def add(self, inputs: Iterable[MeasureInput], results: Iterable[MeasureResult]) -> int:
         """Take measurements in; one that is there already is ignored. Returns how many were new."""
@@ -268,41 +327,31 @@ class Collector:
 
     def remove(self, inputs: Iterable[MeasureInput], results: Iterable[MeasureResult]) -> int:
         """Drop measurements, as if they had never been added; returns how many were there."""
-        gone: set[bytes] = set()
-        rows: Counter[tuple[int, float]] = Counter()
+        gone: dict[bytes, tuple[int, float, MeasuredTask]] = {}
         for inp, result in zip(inputs, results, strict=True):
             digest = _program_digest(inp)
             record = _record_digest(digest, result)
             if record in self._seen:
                 del self._seen[record]
-                gone.add(record)
-                rows[int.from_bytes(digest, "little"), _cost_of(result)] += 1
+                program = int.from_bytes(digest, "little")
+                gone[record] = program, _cost_of(result), MeasuredTask.of(inp.task)
+        count = len(gone)
         pending = []
         for inp, result, digest in self._pending:
-            if _record_digest(digest, result) in gone:
-                rows[int.from_bytes(digest, "little"), _cost_of(result)] -= 1
-            else:
+            if gone.pop(_record_digest(digest, result), None) is None:
                 pending.append((inp, result, digest))
         self._pending = pending
-        if self._data is not None and rows.total() > 0:
-            kept = []
-            for row, name in enumerate(
-                zip(self._data.digests.tolist(), self._data.costs.tolist(), strict=True)
-            ):
-                if rows[name] > 0:
-                    rows[name] -= 1
-                else:
-                    kept.append(row)
-            self._data = self._data.take(kept).renumbered()
-            self._numbers = {key: number for number, key in enumerate(self._data.task_keys)}
-        return len(gone)
+        if self._data is not None and gone:
+            self._data = _without(self._data, gone.values())
+            self._number_tasks(self._data)
+        return count
 
     def add_log(self, file_name: str | Path, n_lines: int | None = None) -> int:
         """
         Take the records of a log in, or its first `n_lines` ones; returns how many were new.
 
-        Of a program that was measured again the first record is taken, as the search took that wrote the log:
-        when it goes on from it, it makes a model forget these and no others.
+        Of a program that was measured again on the same machine the first record is taken, as the search took
+        that wrote the log: when it goes on from it, it makes a model forget these and no others.
 
         Raises
         ------
@@ -339,27 +388,28 @@ class Collector:
                 self._skip(str(error))
                 continue
             usable.append((task, state, _cost_of(result), digest))
-            self._numbers.setdefault(task.key, len(self._numbers))
+            self._numbers.setdefault(MeasuredTask.of(task), len(self._numbers))
         rows, drafts = self._extract([(task, state) for task, state, _, _ in usable])
         digests = np.frombuffer(b"".join(digest for *_, digest in usable), dtype="<u8")
         found = Dataset(
             rows,
             np.array([cost for _, _, cost, _ in usable]),
-            np.array([self._numbers[task.key] for task, *_ in usable], dtype=np.int64),
-            tuple(self._numbers),
+            np.array([self._numbers[MeasuredTask.of(task)] for task, *_ in usable], dtype=np.int64),
+            tuple(one.key for one in self._numbers),
             digests.astype(np.uint64),
             drafts,
+            tuple(one.machine for one in self._numbers),
         )
         return known.followed_by(found.take(np.flatnonzero(rows.counts > 0)))
 
     def _extract(self, programs: Sequence[tuple[Task, State]]) -> tuple[PackedRows, FloatArray]:
         """Make rows and drafts of programs of several tasks, task by task, and put them in order.
 
-        A program that cannot be learned from has no rows.
+        A task with other hardware is another one. A program that cannot be learned from has no rows.
         """
-        by_task: dict[TaskKey, list[int]] = {}
+        by_task: dict[tuple[TaskKey, HardwareParams], list[int]] = {}
         for position, (task, _) in enumerate(programs):
-            by_task.setdefault(task.key, []).append(position)
+            by_task.setdefault((task.key, task.hardware_params), []).append(position)
         rows: list[PackedRows] = []
         drafts = [np.zeros(0)]
         for members in by_task.values():
@@ -397,10 +447,11 @@ class Collector:
         """Make the task and the state that a logged input speaks of."""
         if isinstance(inp.task, Task) and isinstance(inp.state, State):
             return inp.task, inp.state
-        key = inp.task.key
-        if isinstance(inp.task, LoggedTask) and key in self._tasks:
-            check_computation(inp.task, self._tasks[key].compute_dag)
-            inp = MeasureInput(self._tasks[key], inp.state)
+        if isinstance(inp.task, LoggedTask):
+            known = self._tasks.get(_as_recorded(inp.task.to_task()))
+            if known is not None:
+                check_computation(inp.task, known.compute_dag)
+                inp = MeasureInput(known, inp.state)
         dag = inp.task.dag if isinstance(inp.task, Task) else self._dags.get(inp.task.workload_key)
         recovered = recover_measure_input(inp, rebuild_state=True, dag=dag)
         assert isinstance(recovered.task, Task)
@@ -423,6 +474,27 @@ def _first_width(members: Sequence[Sequence[int]], rows: Sequence[PackedRows]) -
         if len(part.values)
     ]
     return min(firsts)[1] if firsts else None
+
+
+def _as_recorded(task: Task) -> tuple[MeasuredTask, tuple[int, ...]]:
+    """Tell what records say of a task, the numbers of its hardware included."""
+    return MeasuredTask.of(task), tuple(task.hardware_params.to_json())
+
+
+def _without(data: Dataset, gone: Iterable[tuple[int, float, MeasuredTask]]) -> Dataset:
+    """Drop a program for each of some digests, run times [s] and tasks."""
+    wanted: dict[tuple[int, float], list[MeasuredTask]] = {}
+    for digest, cost, task in gone:
+        wanted.setdefault((digest, cost), []).append(task)
+    kept, tasks = [], data.measured_tasks
+    names = zip(data.digests.tolist(), data.costs.tolist(), strict=True)
+    for row, (name, number) in enumerate(zip(names, data.tasks.tolist(), strict=True)):
+        same = [task for task in wanted.get(name, ()) if tasks[number].may_be(task)]
+        if same:
+            wanted[name].remove(same[0])
+        else:
+            kept.append(row)
+    return data.take(kept).renumbered()
 
 
 def _cost_of(result: MeasureResult) -> float:

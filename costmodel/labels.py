@@ -1,8 +1,9 @@
 """What a model learns: labels in [0, 1], and how much each measurement weighs.
 
 A program's label is the best run time of its task divided by its own: 1 for the best, 0.1 for one that takes
-ten times as long. Tasks of different size thereby teach the same thing. A failed program has label 0, a task
-with nothing but failures 0 throughout.
+ten times as long. Tasks of different size thereby teach the same thing, and so does one task on different
+machines, where it counts as several. A failed program has label 0, a task with nothing but failures 0
+throughout.
 
 Weights follow the label, because telling good programs apart matters more than telling bad ones apart; but
 none is below a floor, failures included. With the label alone as weight, as in TVM, a failure would

@@ -34,7 +34,7 @@ from ansor.checks import check_integer
 from ansor.errors import DefinitionError, LogFormatError
 from ansor.task.task import Task
 from costmodel.candidates import Candidates
-from costmodel.dataset import Collector, Dataset
+from costmodel.dataset import Collector, Dataset, MeasuredTask
 from costmodel.drafts import Drafter, described
 from costmodel.model import CostModel, FloatArray
 from costmodel.random_model import RandomModel
@@ -165,7 +165,12 @@ class LearnedModel(CostModel):
     ) -> None:
         """Write records, digests of the measurements behind them, and what a subclass has besides."""
         features = {**self.describe_features(), "columns": data.rows.width}
-        header = {"seed": self.seed, "features": features, "tasks": data.task_keys, **more}
+        header = {
+            "seed": self.seed,
+            "features": features,
+            "tasks": [one.to_json() for one in data.measured_tasks],
+            **more,
+        }
         arrays: Arrays = {
             "values": data.rows.values,
             "offsets": data.rows.offsets,
@@ -197,9 +202,12 @@ class LearnedModel(CostModel):
         self.check_features(file_name, header["features"])
         header["seed"] = check_integer("the seed", header["seed"], low=0)
         rows = PackedRows(arrays["values"], arrays["offsets"])
-        keys = tuple((key, target, option) for key, target, option in header["tasks"])
-        rest = [arrays[name] for name in ("digests", "drafts")]
-        data, seen = Dataset(rows, arrays["costs"], arrays["tasks"], keys, *rest), arrays["seen"]
+        named = [MeasuredTask.from_json(items) for items in header["tasks"]]
+        keys, machines = tuple(one.key for one in named), tuple(one.machine for one in named)
+        costs, tasks, digests, drafts, seen = (
+            arrays[name] for name in ("costs", "tasks", "digests", "drafts", "seen")
+        )
+        data = Dataset(rows, costs, tasks, keys, digests, drafts, machines)
         if not data.fits_together or seen.ndim != 1 or seen.dtype.kind not in "iu":
             raise ValueError("its arrays do not fit together")
         return header, data, seen
@@ -300,10 +308,10 @@ class LearnedModel(CostModel):
         return True
 
     def count_of(self, task: Task) -> tuple[int, int]:
-        """Count the programs learned from: those of a task, and those of others."""
-        data = self._collector.dataset
-        mine = data.task_keys.index(task.key) if task.key in data.task_keys else -1
-        count = int(np.count_nonzero(data.tasks == mine))
+        """Count the programs learned from: those of a task on its machine, and all others."""
+        data, asked = self._collector.dataset, MeasuredTask.of(task)
+        mine = [number for number, one in enumerate(data.measured_tasks) if one.may_be(asked)]
+        count = int(np.count_nonzero(np.isin(data.tasks, mine)))
         return count, len(data) - count
 
     def describe_features(self) -> dict[str, Any]:

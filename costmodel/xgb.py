@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from ansor.checks import check_number
 from ansor.errors import DefinitionError
-from ansor.task.task import Task, TaskKey
+from ansor.task.task import Task
 from costmodel.boosting import Boosting, Trees, boost, grow_more
-from costmodel.dataset import Dataset
+from costmodel.dataset import Dataset, MeasuredTask
 from costmodel.drafts import Drafter, scaled_drafts, slope_of
 from costmodel.learned import LearnedModel
 from costmodel.losses import LOSSES, LossName
@@ -59,14 +59,21 @@ class _Behind:
     """
 
     seen: Digests = field(default_factory=_none)
-    programs: Mapping[TaskKey, Digests] = field(default_factory=dict)
+    programs: Mapping[MeasuredTask, Digests] = field(default_factory=dict)
+
+    def programs_of(self, task: MeasuredTask) -> Digests:
+        """Give the digests of a task's programs."""
+        found = (digests for one, digests in self.programs.items() if one.may_be(task))
+        return np.concatenate([_none(), *found])
 
     def followed_by(self, later: _Behind) -> _Behind:
         """Append other records; what both have counts as theirs."""
-        told = np.concatenate([_none(), *later.programs.values()])
-        programs = {key: digests[~np.isin(digests, told)] for key, digests in self.programs.items()}
-        for key, digests in later.programs.items():
-            programs[key] = np.concatenate([programs.get(key, _none()), digests])
+        programs = {
+            task: digests[~np.isin(digests, later.programs_of(task))]
+            for task, digests in self.programs.items()
+        }
+        for task, digests in later.programs.items():
+            programs[task] = np.concatenate([programs.get(task, _none()), digests])
         seen = self.seen[~np.isin(self.seen, later.seen)]
         return _Behind(np.concatenate([seen, later.seen]), programs)
 
@@ -184,17 +191,19 @@ class XGBModel(LearnedModel):
         super().correct(drafter)
 
     def count_of(self, task: Task) -> tuple[int, int]:
-        """Count the programs learned from: those of a task, and those of others."""
+        """Count the programs learned from: those of a task on its machine, and all others."""
         if not self._counts_loaded:
             return super().count_of(task)
-        programs = self._behind().programs
-        own = len(programs.get(task.key, ()))
-        return own, sum(map(len, programs.values())) - own
+        behind = self._behind()
+        own = len(behind.programs_of(MeasuredTask.of(task)))
+        return own, sum(map(len, behind.programs.values())) - own
 
     def _behind(self) -> _Behind:
         """The records that scores rest on."""
         data = self.dataset
-        programs = {key: data.digests[data.tasks == number] for number, key in enumerate(data.task_keys)}
+        programs = {
+            task: data.digests[data.tasks == number] for number, task in enumerate(data.measured_tasks)
+        }
         own = _Behind(self._collector.seen, programs)
         return self._loaded_from.followed_by(own) if self._counts_loaded else own
 
@@ -240,7 +249,7 @@ class XGBModel(LearnedModel):
             "slope": self.slope if trees else 1.0,
             "trees": [group.to_json() for group in trees],
             "behind": behind.seen.tolist(),
-            "programs": [[*key, digests.tolist()] for key, digests in behind.programs.items()],
+            "programs": [[*task.to_json(), digests.tolist()] for task, digests in behind.programs.items()],
         }
         kept, seen = self.dataset, self._collector.seen
         if trees:
@@ -263,8 +272,8 @@ class XGBModel(LearnedModel):
             behind = _Behind(
                 np.array(header["behind"], np.uint64),
                 {
-                    (key, target, option): np.array(digests, np.uint64)
-                    for key, target, option, digests in header["programs"]
+                    MeasuredTask.from_json(task): np.array(digests, np.uint64)
+                    for *task, digests in header["programs"]
                 },
             )
             slope = check_number("the slope", header["slope"])

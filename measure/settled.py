@@ -139,13 +139,13 @@ def settled_records(records: Iterable[Record]) -> list[Record]:
 
 
 def first_records(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the first record of each program of a log: all that its search learned from."""
-    seen: set[str] = set()
+    """Yield the first record of each program of a log on each machine: all that a search learned from."""
+    seen: set[TrialName] = set()
     read = list(records)
     for (inp, result), (told, _) in zip(read, with_unsaid(read), strict=True):
-        program = program_of(told)
-        if program not in seen:
-            seen.add(program)
+        trial = trial_of(told)
+        if trial not in seen:
+            seen.add(trial)
             yield inp, result
 
 

@@ -14,7 +14,7 @@ import ansor
 from costmodel import Candidates, Collector, Dataset, PackedRows, Programs
 from costmodel.candidates import batches_of
 from costmodel.rows import extract_rows, offsets_of
-from measure import MAX_FLOAT, MeasureInput, MeasureResult, load_records, save_records
+from measure import MAX_FLOAT, MeasureErrorNo, MeasureInput, MeasureResult, load_records, save_records
 from measure.record import Seconds
 from tests.costmodel_fakes import WIDTH, LoopFeatures, answer, draw, matmul_task, measured, states_of
 
@@ -246,6 +246,59 @@ def test_layout_options_make_different_tasks(tmp_path: Path) -> None:
         assert data.tasks.tolist() == [0, 0, 1, 1]
         assert data.labels.tolist() == [1.0, 0.5, 1.0, 0.5]
         assert len(set(data.digests.tolist())) == 4
+
+
+def test_another_machine_makes_another_task(tmp_path: Path) -> None:
+    """Each machine has a best of its own, and programs have the features of the machine they ran on."""
+
+    class Cores(LoopFeatures):
+        def extract(self, task: ansor.Task, candidates: Candidates) -> PackedRows:
+            rows = super().extract(task, candidates)
+            rows.values[:, 0] = task.hardware_params.num_cores
+            return rows
+
+    def cores_of(data: Dataset) -> list[float]:
+        return [float(program_rows(data.rows, program)[0, 0]) for program in range(len(data))]
+
+    cores = (2, 64)
+    tasks = [
+        ansor.SearchTask(
+            "ansor.matmul", (32, 32, 32), target="llvm", hardware_params=ansor.HardwareParams(count)
+        )
+        for count in cores
+    ]
+    states = ansor.sample_programs(tasks[0], 3, np.random.default_rng(0))
+    lessons = [
+        (
+            [MeasureInput(task, state) for state in states],
+            [
+                MeasureResult((Seconds(1.0 / task.hardware_params.num_cores),), timestamp=1),
+                MeasureResult((Seconds(2.0 / task.hardware_params.num_cores),), timestamp=1),
+                MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 0.1, task.hardware_params.num_cores),
+            ],
+        )
+        for task in tasks
+    ]
+    for order in ((0, 1), (1, 0)):
+        log = tmp_path / f"log{order[0]}.json"
+        whole, parts, fed = Collector(Cores()), Collector(Cores()), Collector(Cores())
+        for which in order:
+            save_records(log, *lessons[which])
+            parts.add_log(log)
+            assert len(parts.dataset) == len(parts)
+            fed.add(*lessons[which])
+        whole.add_log(log)
+        for collector in (whole, parts, fed):
+            data = collector.dataset
+            assert data.task_keys == (tasks[0].key,) * 2
+            assert [one.cores for one in data.machines] == [cores[which] for which in order]
+            assert data.tasks.tolist() == [0, 0, 0, 1, 1, 1]
+            assert data.labels.tolist() == [1.0, 0.5, 0.0] * 2
+            assert cores_of(data) == [cores[which] for which in order for _ in range(3)]
+            assert len(data.split_by_task([tasks[0].key])[1]) == 6
+            assert collector.remove(*lessons[1]) == 3, "its failure is not that of the other machine"
+            assert cores_of(collector.dataset) == [2.0] * 3
+            assert [one.cores for one in collector.dataset.machines] == [2]
 
 
 def test_a_supplied_computation_serves_every_layout_option(tmp_path: Path) -> None:

@@ -98,6 +98,30 @@ def test_a_saved_model_remembers_how_much_it_knew(tmp_path: Path) -> None:
         loaded.load(tmp_path / "plain.json")
 
 
+def test_programs_of_another_machine_are_of_another_task(tmp_path: Path) -> None:
+    """Of a saved model, too."""
+    here, there = (
+        ansor.SearchTask("ansor.matmul", (64, 64, 64), target="llvm", hardware_params=ansor.HardwareParams(n))
+        for n in (2, 64)
+    )
+    states = [inp.state for inp in lessons(1)[0]]
+    model = drafted()
+    model.update([MeasureInput(there, state) for state in states], lessons(1)[1])
+    model.update([MeasureInput(here, state) for state in states[:20]], lessons(2, 20)[1])
+    model.save(tmp_path / "model")
+    loaded = drafted()
+    loaded.load(tmp_path / "model")
+    for one in (model, loaded):
+        assert one.learned.count_of(here) == (20, 60)
+        assert one.learned.count_of(there) == (60, 20)
+    few = XGBModel(features=LoopFeatures())
+    few.update([MeasureInput(there, state) for state in states], lessons(1)[1])
+    few.save(tmp_path / "few")
+    again = XGBModel(features=LoopFeatures(), model_file=tmp_path / "few")
+    assert again.dataset.machines == few.dataset.machines
+    assert (again.count_of(here), again.count_of(there)) == ((0, 60), (60, 0))
+
+
 def test_what_corrects_one_draft_does_not_correct_another(tmp_path: Path) -> None:
     """Saved corrections are of what was drafted then: other rates, or formulas, draft otherwise."""
     ansor.DraftedModel().save(tmp_path / "model")

@@ -83,6 +83,14 @@ def test_a_search_learns_from_the_first_record_of_each_program() -> None:
     assert list(first_records([*once, *again])) == once
 
 
+def test_a_search_learns_from_the_first_record_of_its_own_machine() -> None:
+    inp, other = (
+        MeasureInput(LoggedTask('["w", 1]', "llvm", (cores, 64, 64)), program(2).state) for cores in (2, 64)
+    )
+    records = [(other, timed(1)), (inp, timed(3)), (inp, timed(4, 4)), (other, timed(2))]
+    assert list(first_records(records)) == records[:2]
+
+
 @pytest.mark.parametrize("short", [["DB", 1], ["PF", 1]])
 def test_a_field_that_records_leave_out_makes_no_other_program(short: list[Any]) -> None:
     """Both spellings are one step, so a wrong answer of one is one of the other."""
