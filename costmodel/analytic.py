@@ -80,6 +80,7 @@ _USED: Final = (
     "footprint",
     "streamed",
     "lanes",
+    "alloc_outer_prod",
 )
 
 
@@ -190,7 +191,7 @@ _RATES: Final = (
 _OF_A_CORE: Final = ("ports", "latency", "L2")
 """What a core does itself, while it does not wait for what all of them share."""
 _KIND: Final = "AnalyticModel"
-_FORMULAS: Final = 4
+_FORMULAS: Final = 5
 """Another number for every change of what is made of features and rates."""
 
 
@@ -310,9 +311,17 @@ class AnalyticModel(CostModel):
         own = np.maximum.reduce([times[name] for name in _OF_A_CORE])
         shown = max(0.0, rates.overlap - rates.l3_overlap) * np.minimum(own, times["L3"])
         exposed = np.maximum(np.maximum(own, times["L3"]) + shown - longest, 0.0)
-        times["launch"] = raw["parallel_launches"] * rates.launch
+        times["launch"] = self._launches(raw) * rates.launch
         times["seconds"] = longest + (1.0 - rates.overlap) * rest + exposed + times["launch"]
         return {name: cycles / rates.hertz for name, cycles in times.items()}
+
+    def _launches(self, raw: Raw) -> FloatArray:
+        """How often a statement starts a parallel loop; one that another stage's starts is that one's.
+
+        Scratch of a stage that is computed inside a parallel loop lies inside it, too.
+        """
+        launches = raw["parallel_launches"]
+        return np.where(raw["alloc_outer_prod"] > launches, 0.0, launches)
 
     def _memory(self, raw: Raw, cold: NDArray[np.bool_]) -> FloatArray:
         """Cycles of what all cores together move to and from memory.

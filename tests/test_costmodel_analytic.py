@@ -131,6 +131,33 @@ def test_parallel_loops_cost_more_than_they_gain_where_there_is_none() -> None:
     assert parallel > serial
 
 
+def test_a_parallel_loop_is_started_once_for_all_stages_in_it() -> None:
+    """Those that have parallel loops of their own start these as well, as often as they are come to."""
+    a = te.placeholder((4, 8, 16), name="A")
+    k, m = te.reduce_axis((0, 16), name="k"), te.reduce_axis((0, 16), name="m")
+    b = te.compute((4, 8), lambda z, y: te.sum(a[z, y, k], axis=k), name="B")
+    c = te.compute((4, 8), lambda z, y: te.sum(a[z, y, m] * b[z, y], axis=m), name="C")
+    d = te.compute((4, 8, 16), lambda z, y, x: a[z, y, x] / c[z, y] + b[z, y], name="D")
+
+    def launches(outer: bool, own: tuple[te.Tensor, ...], inside: tuple[te.Tensor, ...]) -> list[float]:
+        s = te.create_schedule([d.op])
+        z, y, _ = d.op.axis
+        s[d].parallel(z if outer else y)
+        for tensor in own:
+            s[tensor].parallel(tensor.op.axis[1])
+        for tensor in inside:
+            s[tensor].compute_at(s[d], z if outer or tensor in own else y)
+        estimate = FeatureTable.of(task_of([a, d]), s.state).estimate["launch"]
+        per_launch = MODEL.rates.launch / MODEL.rates.hertz
+        return [round(float(value) / per_launch, 6) for value in estimate]
+
+    assert launches(True, (), ()) == [0, 0, 1]
+    assert launches(True, (), (b, c)) == [0, 0, 1]
+    assert launches(False, (), (b, c)) == [0, 0, 4]
+    assert launches(False, (b,), (c,)) == [4, 0, 4]
+    assert launches(False, (b,), (b, c)) == [4, 0, 4]
+
+
 def test_walking_along_memory_beats_jumping() -> None:
     x = te.placeholder((512, 512), name="X")
     y = te.compute((512, 512), lambda i, j: x[i, j] + te.const(1.0, "float32"), name="Y")
