@@ -6,7 +6,8 @@ one for one. Trees are added to given scores (`start`): those of earlier trees, 
 errors these shall correct.
 
 Where there are enough programs, some are held out: boosting stops when their loss no longer falls, and keeps
-the trees up to the best point.
+the trees up to the best point. Many tasks with two or three programs each are not enough where the loss is of
+pairs: held out are few of one task.
 
 Source: Ansor, OSDI 2020, section 5.2; TVM 0.16, `cost_model/xgb_model.py`.
 """
@@ -30,7 +31,7 @@ from ansor.task.host import available_cores, default_num_threads
 from costmodel.dataset import Dataset
 from costmodel.libraries import load_library
 from costmodel.losses import LOSSES, Loss, LossName
-from costmodel.rows import FloatArray, PackedRows
+from costmodel.rows import FloatArray, Indices, PackedRows
 
 if TYPE_CHECKING:
     from xgboost import Booster, QuantileDMatrix
@@ -40,7 +41,8 @@ HELD_OUT: Final = 0.125
 HELD_OUT_SEED: Final = 0x5EED_570B
 """Chooses them. No seed that a split for testing has: of what that one leaves, none would be chosen."""
 LEAST_HELD_OUT: Final = 24
-"""With fewer held-out programs than this, their loss says too little: all are learned from."""
+"""With fewer held-out programs than this, or fewer comparisons (`Loss.terms`), their loss says too little:
+all are learned from."""
 _SEEDS: Final = 2**63
 """So many seeds the library tells apart."""
 
@@ -198,7 +200,7 @@ def boost(data: Dataset, settings: Boosting, start: FloatArray | None = None) ->
         Scores that the trees' are added to, shape ``(len(data),)``; default 0.
     """
     outside = data.held_out(HELD_OUT, HELD_OUT_SEED)
-    if outside.sum() < LEAST_HELD_OUT:
+    if min(outside.sum(), _loss_of(data, np.flatnonzero(outside), settings).terms) < LEAST_HELD_OUT:
         outside[:] = False
     return _grow(data, settings, np.zeros(len(data)) if start is None else start, outside, None)
 
@@ -255,6 +257,12 @@ def _grow(
     return trees
 
 
+def _loss_of(data: Dataset, programs: Indices, settings: Boosting) -> Loss:
+    """Make the loss of some programs' scores."""
+    rng = np.random.default_rng(settings.seed)
+    return LOSSES[settings.loss](data.labels[programs], data.tasks[programs], rng)
+
+
 class _Side:
     """Programs on one side of the split, with their loss."""
 
@@ -262,8 +270,7 @@ class _Side:
         programs = np.flatnonzero(mine)
         self.rows = data.rows.take(programs)
         self._start = start[programs]
-        rng = np.random.default_rng(settings.seed)
-        self._loss: Loss = LOSSES[settings.loss](data.labels[programs], data.tasks[programs], rng)
+        self._loss = _loss_of(data, programs, settings)
 
     def row_gradient(self, output: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Derivatives by the trees' output for each row."""

@@ -28,6 +28,11 @@ _LEAST_CURVATURE: Final = 1e-3
 class Loss(Protocol):
     """A function of program scores; lower is better."""
 
+    @property
+    def terms(self) -> int:
+        """How many comparisons it makes: of a score with a label, or of two scores, once each."""
+        ...
+
     def gradient(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivatives by each program's score, both of shape ``(programs,)``."""
         ...
@@ -43,6 +48,10 @@ class SquaredLoss(Loss):
     def __init__(self, labels: FloatArray, tasks: Indices, rng: np.random.Generator) -> None:
         self._labels = labels
         self._weights = weights_of(labels)
+
+    @property
+    def terms(self) -> int:
+        return len(self._labels)
 
     def gradient(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self._weights * (scores - self._labels), self._weights
@@ -71,6 +80,10 @@ class PairwiseLoss(Loss):
         self._weights = labels[better] - labels[worse]
         if len(better):
             self._weights /= self._weights.mean()
+
+    @property
+    def terms(self) -> int:
+        return len(np.unique(self._better * self._count + self._worse))
 
     def gradient(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         wrong = self._wrongness(scores)

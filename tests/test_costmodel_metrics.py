@@ -103,6 +103,13 @@ def test_losses_of_failures_alone_are_flat_and_finite(name: str) -> None:
     assert loss.value(np.zeros(5)) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_terms_of_a_loss_are_what_it_compares_once_each() -> None:
+    """Two programs of one label are no pair, and two of different tasks none either."""
+    labels, tasks = np.array([1.0, 0.5, 0.5, 1.0, 0.2, 1.0]), np.array([0, 0, 0, 1, 1, 2])
+    terms = {name: LOSSES[name](labels, tasks, np.random.default_rng(0)).terms for name in LOSSES}
+    assert terms == {"pairwise": 3, "squared": 6}
+
+
 @given(st.integers(0, 20), st.integers(1, 30), st.integers(0, 5))
 def test_pairs_are_of_one_task_and_ordered(count: int, partners: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

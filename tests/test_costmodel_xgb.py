@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def test_held_out_programs_stop_the_boosting() -> None:
     start = np.zeros(len(noise))
     assert len(grow_more(noise, Boosting(), start, 40, boost(learnable, Boosting(rounds=5)))) == 40
     assert len(boost(noise.take(slice(50)), Boosting(rounds=30))) == 30
+
+
+def test_few_pairs_of_held_out_programs_stop_nothing() -> None:
+    """Of 200 tasks with two programs each dozens are held out, and hardly two of one task."""
+    noise = synthetic(400, noise=8.0)
+    many = replace(
+        noise, tasks=np.arange(400) // 2, task_keys=tuple((str(n), "t", 0) for n in range(200)), machines=()
+    )
+    assert len(boost(many, Boosting(rounds=40))) == 40
+    assert len(boost(many, Boosting(rounds=80, loss="squared"))) < 80
 
 
 @pytest.mark.parametrize("seed", range(6))
