@@ -157,11 +157,14 @@ class Trees:
         The library's object.
     bins
         The training data as the library keeps it; where it cut the columns serves later trees too. None for
-        trees from a file.
+        trees from a file, and for copies, as the library can copy none.
     """
 
     booster: Booster
     bins: QuantileDMatrix | None = None
+
+    def __reduce__(self) -> tuple[type[Trees], tuple[Booster]]:
+        return Trees, (self.booster,)
 
     def __len__(self) -> int:
         return self.booster.num_boosted_rounds()

@@ -219,7 +219,7 @@ class XGBModel(LearnedModel):
             base = self._loaded
         else:
             self.slope = slope_of(data)
-            if self._base is None or self._base_count != count:
+            if self._base is None or self._base.bins is None or self._base_count != count:
                 first = data.take(slice(count))
                 self._base, self._base_count = boost(first, self.boosting, scaled_drafts(first)), count
             base = (self._base,)

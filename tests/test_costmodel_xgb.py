@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import ansor
-from costmodel import Programs, XGBModel, metrics, storage
+from costmodel import DraftedModel, Programs, XGBModel, metrics, storage
 from costmodel.boosting import Boosting, Trees, boost, grow_more
 from costmodel.dataset import Collector, Dataset
 from costmodel.learned import LearnedModel
@@ -21,7 +23,7 @@ from costmodel.libraries import load_library
 from costmodel.losses import LOSSES
 from costmodel.rows import FloatArray, PackedRows, offsets_of
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
-from tests.costmodel_fakes import LoopFeatures, draw, matmul_task, measured
+from tests.costmodel_fakes import LoopDrafter, LoopFeatures, draw, matmul_task, measured
 from tests.forks import in_a_fork
 
 
@@ -127,6 +129,36 @@ def test_any_number_of_threads_grows_the_same_trees(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("ANSOR_NUM_THREADS", threads)
         scores.append(taught().predict(task(), Programs(draw(task(), 20))))
     np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_a_copy_of_a_model_goes_on_as_the_model_does(
+    copied: Callable[[ansor.CostModel], ansor.CostModel], drafted: bool
+) -> None:
+    made: ansor.CostModel = DraftedModel(LoopDrafter(), model()) if drafted else model()
+    inputs, results = lessons()
+    programs = Programs(draw(task(), 20))
+    made.update(inputs[:100], results[:100])
+    before = made.predict(task(), programs)
+    twin = copied(made)
+    np.testing.assert_array_equal(twin.predict(task(), programs), before)
+    for one in (made, twin):
+        one.update(inputs[100:], results[100:])
+    after = made.predict(task(), programs)
+    assert (after != before).any()
+    np.testing.assert_array_equal(twin.predict(task(), programs), after)
+    np.testing.assert_array_equal(copied(twin).predict(task(), programs), after)
+
+
+def test_trees_of_a_copy_are_corrected_as_the_model_s_are() -> None:
+    """Columns with more values than a histogram has bins are cut where they were cut for the first trees."""
+    made, data = model(), synthetic(370)
+    made.fit(data.take(slice(330)))
+    twin = copy.deepcopy(made)
+    for one in (made, twin):
+        one.fit(data)
+    np.testing.assert_array_equal(twin.score(data.rows), made.score(data.rows))
 
 
 def test_seeds_grow_different_trees() -> None:
