@@ -421,3 +421,13 @@ def test_conditions_around_a_choice_do_not_count_as_choices():
     inner = if_then_else(i - 1 >= 0, i, const(99))
     assert format_expr(simplify(if_then_else(i >= 1, inner, const(5)), known)) == "if_then_else(i >= 1, i, 5)"
     assert interval(if_then_else(i >= 1, i - 1, const(0)), known) == (0, 5)
+
+
+def test_products_of_sums_are_multiplied_out_where_they_are_indices():
+    """Of data that would only be more operations."""
+    data = load(IDX, i)
+    assert format_expr(simplify((i + 1) * (j + 2), KNOWN)) == "i*j + i*2 + j + 2"
+    assert format_expr(simplify((data - 128) * (load(IDX, j) - 3), KNOWN)) == "(IDX[i] - 128)*(IDX[j] - 3)"
+    assert format_expr(simplify((data - 128) * j, KNOWN)) == "(IDX[i] - 128)*j"
+    assert format_expr(simplify((data * 2) * (load(IDX, j) * 3), KNOWN)) == "IDX[i]*IDX[j]*6"
+    assert format_expr(simplify((data - 128) * 4 + 512, KNOWN)) == "IDX[i]*4"

@@ -296,12 +296,16 @@ class AtomTable:
     # -- products ------------------------------------------------------------------------------------
 
     def multiply(self, a: Affine, b: Affine, dtype: str) -> Affine:
-        """`a * b`; products of sums are multiplied out where that stays small."""
+        """`a * b`; products of sums of indices are multiplied out where that stays small.
+
+        Those of data are kept: no form of them is of use to anyone, and it takes more operations.
+        """
         if not b.terms:
             return scaled(a, b.const)
         if not a.terms:
             return scaled(b, a.const)
-        if (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const)) > 6:
+        parts = (len(a.terms) + bool(a.const)) * (len(b.terms) + bool(b.const))
+        if parts > (6 if self.is_index(a) and self.is_index(b) else 1):
             (x,), (y,) = self.whole(a, dtype).terms, self.whole(b, dtype).terms
             return self._product_atom(x, y, dtype)
         result = constant(a.const * b.const)
