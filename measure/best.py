@@ -15,9 +15,12 @@ Source: `load_best_record` and the workload keys of TVM 0.16.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ansor.errors import AnsorError, DefinitionError
@@ -34,6 +37,8 @@ from measure.unsaid import plain_key
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
     from ansor.task.task import Task
+
+_note = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,8 @@ def find_best_record(
     """Find the fastest successful record of a log that fits, the earlier one of two equals.
 
     Of a program that was measured again the record counts that rests on most quiet repeats
-    (`measure.settled`).
+    (`measure.settled`). Records of a function that computes something else now are left out; a warning
+    tells, once, how many of the workload's are.
 
     Parameters
     ----------
@@ -147,7 +153,7 @@ def find_best_record(
         raise DefinitionError(
             f"workload_key={brief(workload_key)} is no text: pass the key of a task, task.workload_key"
         )
-    wanted = _Wanted(workload_key, target, include_compatible, dag, layout_rewrite_option)
+    wanted = _Wanted(workload_key, target, include_compatible, dag, layout_rewrite_option, cache(is_outdated))
     reader, lines, records = RecordReader(filename), list[int](), list[Record]()
     for record in reader.measurements():
         records.append(record)
@@ -155,14 +161,18 @@ def find_best_record(
     groups = TaskGroups(records)
     numbers: Counter[RecordGroup] = Counter()
     fitting: list[FoundRecord] = []
+    outdated = 0
     for trial in settled_trials(groups.records):
         inp, group = trial.input, groups.of(trial.input)
         numbers[group] += 1
+        outdated += wanted.names(inp) and wanted.computed_otherwise(inp)
         scale = wanted.scale_of(inp)
         if trial.result.ok and math.isfinite(scale):
             place = reader.filename, lines[trial.position], numbers[group]
             conditions = "" if target is None else other_conditions(inp.task, target, machine)
             fitting.append(FoundRecord(inp, trial.result, *place, scale=scale, conditions=conditions))
+    if outdated:
+        _warn_of_outdated(reader.filename, workload_key, outdated)
     ranked = sorted(fitting, key=lambda found: found.rank)
     return next((found for found in ranked if dag is None or _applies(found.input, dag)), None)
 
@@ -176,6 +186,19 @@ class _Wanted:
     include_compatible: bool
     dag: ComputeDAG | None
     layout_rewrite_option: int | None
+    is_outdated: Callable[[str, str | None], bool]
+
+    def names(self, inp: MeasureInput) -> bool:
+        """Whether a record has the wanted key; if nothing is wanted, any has."""
+        if self.workload_key is None:
+            return self.dag is None
+        return workload_distance(self.workload_key, inp.task.workload_key) == 1.0
+
+    def computed_otherwise(self, inp: MeasureInput) -> bool:
+        """Whether a record is known to be of something else than is wanted, or than its key is of now."""
+        if self.dag is not None:
+            return not computes(inp.task, self.dag)
+        return self.is_outdated(inp.task.workload_key, computation_of(inp.task))
 
     def scale_of(self, inp: MeasureInput) -> float:
         """How much more work is wanted than was recorded; infinite for a record that cannot serve."""
@@ -184,16 +207,29 @@ class _Wanted:
         if self.layout_rewrite_option not in (None, inp.task.layout_rewrite_option or 0):
             return math.inf
         if self.workload_key is None:
-            return 1.0
+            return math.inf if self.computed_otherwise(inp) else 1.0
         distance = workload_distance(self.workload_key, inp.task.workload_key)
-        if distance == 1.0 and (self.dag is None or computes(inp.task, self.dag)):
+        if distance == 1.0 and not self.computed_otherwise(inp):
             return distance
         if self.include_compatible and 1.0 < distance < math.inf:
-            outdated = is_outdated(inp.task.workload_key, computation_of(inp.task))
+            outdated = self.is_outdated(inp.task.workload_key, computation_of(inp.task))
             return math.inf if outdated else distance
         return 1.0 if self.dag is not None and is_of_structure(inp, self.dag) else math.inf
 
 
+@cache
+def _warn_of_outdated(log: str, workload_key: str | None, count: int) -> None:
+    """Warn of programs in a log that are of no use any more; once, though the log is read again."""
+    programs = "1 program" if count == 1 else f"{count} programs"
+    _note.warning(
+        "%s: left out: %s%s from when the function of that name computed something else",
+        log,
+        programs,
+        "" if workload_key is None else f" of {workload_key}",
+    )
+
+
+@lru_cache(maxsize=1024)  # A log says the same keys again and again.
 def workload_distance(wanted: str, found: str) -> float:
     """How much more work `wanted` is than `found`, of the same computation at other sizes.
 

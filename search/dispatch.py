@@ -300,6 +300,7 @@ class ApplyHistoryBest(DispatchContext):
         self.include_compatible = include_compatible
         self._groups: dict[RecordGroup, list[Record]] = {}
         self._computations: dict[str, str | None] = {}
+        self._warned: set[str] = set()
         options: OptionsByKey = {}
         read = (record for source in _sources(records) for record in islice(source, n_lines))
         for inp, res in settled_records(read):
@@ -326,7 +327,9 @@ class ApplyHistoryBest(DispatchContext):
         """Find the best program of the logs, by key, then by structure, then by compatible size.
 
         One measured under other conditions, or another layout option, is a last resort, before other sizes.
+        Those of the key when it stood for another computation are left out; a warning tells how many, once.
         """
+        self._warn_of_outdated(query)
         others: list[Hit] = []
         for how in ("key", "structure", "shapes"):
             hit = self._best(query, how)
@@ -337,6 +340,23 @@ class ApplyHistoryBest(DispatchContext):
         if others:
             return min(others, key=lambda hit: hit.rank[:3])  # Of equals the surer way counts.
         return self._best(query, "compatible") if self.include_compatible else None
+
+    def _warn_of_outdated(self, query: Query) -> None:
+        """Warn, once for each key, of records from when its function computed something else."""
+        key, computations = plain_key(query.key), (None, named_computation(query.dag))
+        count = sum(
+            len(records)
+            for group, records in self._groups.items()
+            if group.workload == key and group.computation not in computations
+        )
+        if count and key not in self._warned:
+            self._warned.add(key)
+            programs, title = counted(count, "program"), title_of_key(key)
+            _note.warning(
+                "left out: %s of %s from when the function of that name computed something else",
+                programs,
+                title,
+            )
 
     def _best(self, query: Query, how: str) -> Hit | None:
         """Find the best program among the records that fit the query in the given way."""

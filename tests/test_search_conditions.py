@@ -14,7 +14,7 @@ import ansor
 from ansor import te
 from ansor.task.isa import cpu_name
 from costmodel import Collector
-from measure import MeasureErrorNo, MeasureResult, load_records, save_records
+from measure import MeasureErrorNo, MeasureResult, load_best_record, load_records, save_records
 from measure.record import LoggedTask, Seconds
 from measure.simulate import SimulatedRunner
 from measure.targets import RunsOn, runs_on, target_group
@@ -290,6 +290,36 @@ def test_results_of_a_function_that_was_another_one_do_not_count(
     small = scaled(8)
     assert small.best_state(log)[1] == 1e-9
     assert small.best_record(log).trial <= 4
+
+
+def test_whoever_asks_for_the_best_is_told_of_programs_of_another_function(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Asked by key alone, or for the best of the whole log, too; once, though the log is read again."""
+    log = tmp_path / "log.json"
+    for count, seconds in ((8, 1e-6), (512, 2e-6)):
+        task = scaled(count)
+        saved(log, task, seconds)
+    for key in (task.workload_key, None):
+        inp, result = load_best_record(log, key)
+        assert inp is not None
+        assert result is not None
+        assert result.mean_cost == 2e-6
+        assert ansor.recover_measure_input(inp, rebuild_state=True).state == ansor.State.initial(
+            task.compute_dag
+        )
+    assert load_best_record(log, dag=task.compute_dag)[1] == result
+    told = f"{log}: left out: 1 program of {task.workload_key} from when the function"
+    assert caplog.text.count(told) == 1
+    task.apply_best(log)
+    assert caplog.text.count(told) == 1
+    caplog.clear()
+    history = ansor.ApplyHistoryBest(log)
+    for _ in range(2):
+        history.apply(task)
+    assert caplog.text.count("left out: 1 program of tests.scaled(16) from when the function") == 1
+    scaled(8)
+    assert load_best_record(log)[1].mean_cost == 1e-6  # type: ignore[union-attr]
 
 
 def test_results_of_a_function_that_was_another_one_count_at_no_other_size_either(tmp_path: Path) -> None:
