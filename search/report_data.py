@@ -20,7 +20,7 @@ from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record
 from measure.record import computation_of, direct_of, known_dag
-from measure.settled import TrialName, takes_over, trial_of
+from measure.settled import TrialName, settled_trials, trial_of
 from measure.targets import ANYTHING, RunsOn
 from measure.unsaid import plain_key
 from search.text import target_terms
@@ -313,6 +313,7 @@ def read_history(log: PathLike) -> LogHistory:
     places: dict[TrialName, int] = {}
     elapsed, previous, first = 0.0, 0, 0
     groups = TaskGroups(reader.measurements())
+    settled = settled_trials(groups.records)
     for inp, res in groups.records:
         place = places.setdefault(trial_of(inp), len(attempts))
         known = attempts[place][0] if place < len(attempts) else None
@@ -323,9 +324,10 @@ def read_history(log: PathLike) -> LogHistory:
         previous = res.timestamp or previous
         first = first or res.timestamp
         if known is not None:
-            _note_again(attempts, place, (inp, res))
+            _note_again(attempts, place, res.all_cost)
             continue
-        attempt = Attempt(len(task.attempts) + 1, task.spent, elapsed, res.all_cost, (inp, res), res)
+        counts = settled[place].input, settled[place].result
+        attempt = Attempt(len(task.attempts) + 1, task.spent, elapsed, res.all_cost, counts, res)
         task.attempts.append(attempt)
         attempts.append((task, attempt))
     return LogHistory(reader.filename, list(tasks.values()), attempts, reader.notes, elapsed, first, previous)
@@ -337,11 +339,10 @@ def _task_of(inp: MeasureInput, group: RecordGroup, tasks: dict[RecordGroup, Tas
     return tasks.setdefault(group, TaskHistory(key, target, group.layouts, group.runs_on))
 
 
-def _note_again(attempts: list[tuple[TaskHistory, Attempt]], place: int, record: Record) -> None:
-    """Note a later record of an attempt's program: what it cost, and its result if that takes over."""
+def _note_again(attempts: list[tuple[TaskHistory, Attempt]], place: int, cost: float) -> None:
+    """Note what a later record of an attempt's program cost [s]."""
     task, attempt = attempts[place]
-    counts = record if takes_over(record[1], attempt.record[1]) else attempt.record
-    new = replace(attempt, cost=attempt.cost + record[1].all_cost, record=counts)
+    new = replace(attempt, cost=attempt.cost + cost)
     task.attempts[attempt.trial - 1] = new
     attempts[place] = task, new
 

@@ -117,6 +117,12 @@ def test_a_wrong_answer_counts_on_a_log_of_another_machine(tmp_path: Path) -> No
     here = ansor.MeasureInput(task, first.state.replay(task.compute_dag))
     save_records(log, [here], [wrong])
     assert task.best_record(log).input.state.steps == second.state.steps
+    there, mine = read_history(log).tasks
+    assert there.best is not None
+    assert there.best.record[0].state.steps == second.state.steps
+    assert there.outcomes == {MeasureErrorNo.NO_ERROR: 1, MeasureErrorNo.WRONG_ANSWER: 1}
+    assert mine.best is None
+    assert (there.attempts[0].first.ok, there.attempts[1].first.ok) == (True, True)
 
 
 @pytest.mark.parametrize(
