@@ -24,11 +24,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     OSError
         If the file cannot be written.
     """
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        with open(place, "wb") as direct:
+    if os.path.exists(path) and not os.path.isfile(path):  # Where a link to a pipe leads has no real path.
+        with open(path, "wb") as direct:
             yield direct
         return
+    place = Path(os.path.realpath(path))
     mode = place.stat().st_mode & 0o777 if place.exists() else None
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

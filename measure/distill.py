@@ -68,7 +68,8 @@ def distill_record_file(
     """
     Write the best record of each workload and target of some logs to `out_file`.
 
-    An output that exists takes part, so that distilling log after log into one file collects the best of all.
+    An output that exists takes part, so that distilling log after log into one file collects the best of all;
+    what is no regular file, such as a pipe, is only written.
     Two targets are the same if times for the one count for the other (`measure.targets`), so those that were
     measured with other numbers of cores are not.
     Costs under different layout options are of different programs: each option has its own best.
@@ -104,7 +105,7 @@ def distill_record_file(
                 f"distilling {os.fspath(log)!r} into itself would lose all its other records; "
                 "name another output"
             )
-    earlier = list(load_measurements(out)) if out.exists() else []
+    earlier = list(load_measurements(out)) if out.is_file() else []
     _check_distilled(out, earlier)
     summary, best = _choose(_all_records(earlier, logs), tvm_only)
     if not summary.records:

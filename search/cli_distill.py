@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -37,7 +38,8 @@ def distill(logs: tuple[str, ...], output: str | None, tvm: bool, as_json: bool)
     if as_json:
         click.echo(json.dumps({"output": out, **asdict(summary)}, indent=1))
     else:
-        click.echo(f"{out}: {describe(summary)}")
+        # What is no regular file may be where records go: the standard output itself.
+        click.echo(f"{out}: {describe(summary)}", err=not Path(out).is_file())
 
 
 def describe(summary: DistillSummary) -> str:

@@ -652,6 +652,18 @@ def test_whoever_reads_the_output_may_have_seen_enough(words: list[str], tmp_pat
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_the_best_of_a_log_may_go_to_a_pipe(tmp_path: Path) -> None:
+    """Which is not read, and in which nothing else is written."""
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", "x.json", "--quiet"]) == 0
+    command = [sys.executable, "-m", "ansor", "distill", "x.json", "-o", "/dev/stdout"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "x.json").read_text())
+    assert done.stderr == "/dev/stdout: the best of 1 task, from 1 record\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files may be no text")
 def test_names_of_files_may_be_no_text(tmp_path: Path) -> None:
     log = os.fsdecode(b"x\xff.json")

@@ -67,5 +67,10 @@ def test_links_devices_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"through"
     os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+    ends = os.pipe()
+    write(Path(f"/dev/fd/{ends[1]}"), b"by number")  # A link that leads to no path.
+    os.close(ends[1])
+    assert os.read(ends[0], 100) == b"by number"
+    os.close(ends[0])
     write(Path(os.devnull), b"gone")
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
