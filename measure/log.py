@@ -34,6 +34,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from ansor.errors import DefinitionError, LogFormatError
@@ -313,6 +314,15 @@ def whole_record(raw: bytes) -> tuple[int, Record] | None:
         return start, load_record_from_string(raw[start:].decode())
     except (LogFormatError, UnicodeDecodeError):
         return None
+
+
+def check_rereadable(filename: PathLike) -> None:
+    """Refuse, with a `DefinitionError`, a log that can be read only once."""
+    if Path(filename).is_fifo():
+        raise DefinitionError(
+            f"the log {os.fspath(filename)!r} is a pipe, which can be read only once, and the best program "
+            "of a task is found in several readings; write the log to a file and give its path"
+        )
 
 
 def load_records(filename: PathLike) -> Iterator[Record]:

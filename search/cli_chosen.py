@@ -15,6 +15,7 @@ from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.registry import decode_workload_key, recorded_dag
 from ansor.task.task import LayoutRewriteOption, Task
 from measure import FoundRecord, load_measurements
+from measure.log import check_rereadable
 from measure.record import direct_key
 from measure.unsaid import plain_key, with_unsaid
 from search.cli_workload import Asked
@@ -60,7 +61,13 @@ class Chosen:
             As in `Asked`.
         layouts
             The option; None for that of the record.
+
+        Raises
+        ------
+        DefinitionError
+            If the log has no such record, or is a pipe.
         """
+        check_rereadable(log)
         asked = Asked.of(words, target)
         widest = asked.task(LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED)
         calls = logged_alternatives(widest, log)

@@ -30,6 +30,7 @@ from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, find_best_record
 from measure.layouts import layout_option
+from measure.log import check_rereadable
 from measure.targets import runs_on
 from search.alternatives import sketch_policy
 from search.details import make_details
@@ -210,7 +211,8 @@ class SearchTask(Task):
         Raises
         ------
         DefinitionError
-            If no successful record of the log fits; the message says what the log holds instead.
+            If no successful record of the log fits; the message says what the log holds instead. Or if the
+            log is a pipe.
         FileNotFoundError
             If there is no such log.
         """
@@ -277,6 +279,7 @@ class SearchTask(Task):
         self, log_file: str | os.PathLike[str], include_compatible: bool, option: LayoutRewriteOption
     ) -> tuple[Task, FoundRecord]:
         """Find the best record of all algorithms: of this size before others, then of the wanted option."""
+        check_rereadable(log_file)
         algorithms = [one for one in self.algorithms if takes_arguments_of(one, option)]
         sizes = (False, True) if include_compatible else (False,)
         for other_sizes, wanted in product(sizes, (int(option), None)):
@@ -331,7 +334,7 @@ class SearchTask(Task):
         Raises
         ------
         DefinitionError
-            If no successful record of the log fits.
+            If no successful record of the log fits, or the log is a pipe.
         """
         rewrite = self._rewritten(log_file, include_compatible, layout_rewrite_option)
         return Schedule(rewrite.state), rewrite.tensors

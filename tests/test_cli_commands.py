@@ -652,6 +652,26 @@ def test_whoever_reads_the_output_may_have_seen_enough(words: list[str], tmp_pat
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("command", ["best", "explain"])
+def test_a_pipe_is_no_log_to_find_one_task_in(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list of all tasks needs one reading, and is made of a pipe, too."""
+    assert run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", "x.json", "--quiet"]) == 0
+    reader, writer = os.pipe()
+    os.write(writer, (tmp_path / "x.json").read_bytes())
+    os.close(writer)
+    pipe = f"/dev/fd/{reader}"
+    capsys.readouterr()
+    assert run([command, pipe, "matmul", "16", "16", "16"]) == 1
+    assert f"the log '{pipe}' is a pipe, which can be read only once" in capsys.readouterr().err
+    with pytest.raises(ansor.DefinitionError, match="is a pipe"):
+        ansor.SearchTask("ansor.matmul", (16, 16, 16)).apply_best(pipe)
+    assert run(["best", pipe]) == 0
+    assert "matmul(16, 16, 16)" in capsys.readouterr().out
+    os.close(reader)
+
+
 def test_the_best_of_a_log_may_go_to_a_pipe(tmp_path: Path) -> None:
     """Which is not read, and in which nothing else is written."""
     assert run(["tune", "matmul", "16", "16", "16", "--trials", "1", "--log", "x.json", "--quiet"]) == 0
