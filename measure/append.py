@@ -3,7 +3,7 @@
 What may happen, and what becomes of it:
 
 - A writer was killed in mid-line. The next append turns the torn last line into a comment (``# torn ...``)
-  and starts on a fresh line; to a record that lacks the line's end alone it gives that.
+  and starts on a fresh line; to what lacks the line's end alone it gives that.
 - The disk is full. The file is cut back to its previous length and a `LogWriteError` says so.
 - Two processes append at once. Each append takes an exclusive lock on the file, where there are locks.
 - Two runs tune into one log. Nothing breaks, but they disturb each other's timing and may measure the same
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from ansor.errors import DefinitionError, LogWriteError
-from measure.log import PathLike, dump_record_to_string, is_comment, whole_record
+from measure.log import PathLike, dump_record_to_string, is_comment, pieces
 from measure.marks import in_use
 from measure.record import MeasureInput, MeasureResult
 
@@ -196,13 +196,12 @@ def _unended_line(file: int, end: int) -> bytes:
 def _ended(line: bytes) -> bytes:
     """End a line that its writer could not end; a torn record becomes a comment, its text is kept.
 
-    A whole record behind a torn one has a line of its own from now on.
+    What is whole on that line, glued to something torn or whole, has a line of its own from now on, be it a
+    record that is known here or one of a later version.
     """
     if not line:
         return b""
     if is_comment(line):
         return line + b"\n"
-    found = whole_record(line)
-    start = len(line) if found is None else found[0]
-    torn, whole = line[:start], line[start:]
-    return b"".join(part + b"\n" for part in (TORN_PREFIX.encode() + torn if torn else b"", whole) if part)
+    torn = TORN_PREFIX.encode()
+    return b"".join((b"" if complete else torn) + piece + b"\n" for piece, complete in pieces(line))

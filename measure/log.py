@@ -14,7 +14,7 @@ all others and to the end of the text, says that the program is one of an altern
 What may stand in a log, and what becomes of it:
 
 - A torn line, whose writer was killed. It is skipped with a note, the last one and any other: another tool
-  may have appended to it without care. A whole record that was glued to its end is read.
+  may have appended to it without care. Whole records that were glued to it, or to each other, are read.
 - The steps of a record are malformed, or of a later version. It is left out with a note that names the line,
   the first ones each, the others by their number.
 - A record has no run time, as in lists of programs that nobody measured. It is a record all the same, but no
@@ -59,6 +59,8 @@ OWN_PREFIX: Final = "# ansor "
 _NAMED: Final = 5
 """How many records of one log with steps that are not understood are named one by one."""
 _RECORD_START: Final = b'{"i"'
+_BEFORE_RECORD: Final = re.compile(rb'(?=# ansor \{"i")|(?<!# ansor )(?=\{"i")')
+"""Where a record begins: inside a string its quotes would have backslashes."""
 _COUNT: Final = re.compile(r"(?:^|,)(disturbed|redone)=([0-9]{1,9})(?=,|\Z)")
 """A fact behind the version of a record; others are passed over."""
 _NAME: Final = re.compile(r"(?:^|,)(dag|cpu)=([^,\s]+)")
@@ -226,34 +228,40 @@ class RecordReader:
             for number, raw in enumerate(file, 1):
                 if is_comment(raw):
                     continue
-                record: Record | None
                 try:
-                    record = load_record_from_string(raw.decode())
+                    records = [load_record_from_string(raw.decode())]
                 except (LogFormatError, UnicodeDecodeError) as error:
-                    place = f"{self.filename}:{number}"
-                    if raw.endswith(b"\n") and not _is_torn(raw):
-                        raise LogFormatError(
-                            f"{place}: {error}; remove the line or put # in front of it"
-                        ) from None
-                    found = whole_record(raw)
-                    record = None if found is None else found[1]
-                    what = "line" if raw.endswith(b"\n") else "last line"
-                    rest = "" if record is None else ", except for the whole record at its end"
-                    self._passed_over(f"{place}: skipped a torn {what} of {len(raw)} bytes{rest}")
-                if record is None:
-                    continue
-                try:
-                    _ = record[0].state.steps  # Reading them is the check.
-                except LogFormatError as error:
-                    left_out += 1
-                    if left_out <= _NAMED:
-                        self._passed_over(f"{self.filename}:{number}: left out: {error}")
-                    continue
-                self.line = number
-                yield record
+                    records = self._whole_records(raw, f"{self.filename}:{number}", error)
+                for record in records:
+                    try:
+                        _ = record[0].state.steps  # Reading them is the check.
+                    except LogFormatError as error:
+                        left_out += 1
+                        if left_out <= _NAMED:
+                            self._passed_over(f"{self.filename}:{number}: left out: {error}")
+                        continue
+                    self.line = number
+                    yield record
         if left_out > _NAMED:
             more = left_out - _NAMED
             self._passed_over(f"{self.filename}: left out for such steps: {more} more, {left_out} in all")
+
+    def _whole_records(self, raw: bytes, place: str, error: Exception) -> list[Record]:
+        """Read the records of a line that is not one record, which `error` says; note what is torn of it."""
+        ended = raw.endswith(b"\n")
+        parts = pieces(raw)
+        try:
+            if ended and not parts[0][1] and not _begins_as_record(raw):
+                raise error
+            records = [load_record_from_string(piece.decode()) for piece, complete in parts if complete]
+        except (LogFormatError, UnicodeDecodeError) as why:
+            raise LogFormatError(f"{place}: {why}; remove the line or put # in front of it") from None
+        if len(records) < len(parts):
+            whole = "the whole record" if len(records) == 1 else f"{len(records)} whole records"
+            rest = f", except for {whole} in it" if records else ""
+            what = "line" if ended else "last line"
+            self._passed_over(f"{place}: skipped a torn {what} of {len(raw)} bytes{rest}")
+        return records
 
     def _passed_over(self, note: str) -> None:
         self.notes.append(note)
@@ -293,27 +301,33 @@ def is_comment(raw: bytes) -> bool:
     return raw[:1] in (b"#", b" ") and not raw.startswith(OWN_PREFIX.encode())
 
 
-def _is_torn(raw: bytes) -> bool:
-    """Whether a line begins as a record does but is no complete JSON text."""
+def _begins_as_record(raw: bytes) -> bool:
+    """Whether a line does, though it may end before that is sure."""
     text = raw.removeprefix(OWN_PREFIX.encode()).strip()
-    if not text.startswith(_RECORD_START) and not _RECORD_START.startswith(text):
-        return False
-    try:
-        json.loads(text)
-    except ValueError:
-        return True
-    return False
+    return text.startswith(_RECORD_START) or _RECORD_START.startswith(text)
 
 
-def whole_record(raw: bytes) -> tuple[int, Record] | None:
-    """Find where the record begins that ends a line, behind a torn one or at 0, and read it, if one does."""
-    start = raw.rfind(_RECORD_START)  # Inside a string its quotes would have backslashes.
-    prefix = OWN_PREFIX.encode()
-    start = max(start - len(prefix) if raw[:start].endswith(prefix) else start, 0)
+def pieces(line: bytes) -> list[tuple[bytes, bool]]:
+    """Split a line where records begin and end, and tell of each piece whether it is whole JSON.
+
+    It may be so behind our prefix. Whether it can be understood is another question. Blanks are left out.
+    """
+    found: list[tuple[bytes, bool]] = []
+    for part in _BEFORE_RECORD.split(line):
+        end = _end_of_json(part)
+        found += [(part[:end], True), (part[end:], False)]
+    return [(piece.strip(), complete) for piece, complete in found if piece.strip()]
+
+
+def _end_of_json(part: bytes) -> int:
+    """Where the JSON text ends that `part` begins with, in bytes; 0 if that is none."""
+    prefix = OWN_PREFIX if part.startswith(OWN_PREFIX.encode()) else ""
     try:
-        return start, load_record_from_string(raw[start:].decode())
-    except (LogFormatError, UnicodeDecodeError):
-        return None
+        text = part.decode()
+        _, end = json.JSONDecoder().raw_decode(text, len(prefix))
+    except (ValueError, RecursionError):
+        return 0
+    return len(text[:end].encode())
 
 
 def check_rereadable(filename: PathLike) -> None:

@@ -208,6 +208,38 @@ def test_a_record_glued_to_a_torn_line_outlives_an_append(tmp_path: Path, prefix
     assert reader.notes == []
 
 
+@pytest.mark.parametrize("prefix", ["", OWN_PREFIX])
+def test_records_on_one_line_are_all_read(tmp_path: Path, prefix: str) -> None:
+    """As where logs were joined whose last lines lack their ends; and what follows them may be torn."""
+    lines = [dump_record_to_string(*example(cost)) for cost in (1e-3, 2e-3, 3e-3)]
+    log = tmp_path / "a.json"
+    log.write_text(f"{lines[0]}{prefix}{lines[1]}\n{lines[2]}\n")
+    reader = RecordReader(log)
+    assert [res.mean_cost for _, res in reader] == [1e-3, 2e-3, 3e-3]
+    assert (reader.notes, reader.line) == ([], 2)
+    for torn in (f"{prefix}{{", f"{prefix}{lines[2][:90]}", "# a comm"):
+        log.write_text(f"{lines[0]}{prefix}{lines[1]}{torn}")
+        assert [res.mean_cost for _, res in reader] == [1e-3, 2e-3]
+        assert "skipped a torn last line" in reader.notes[0]
+        assert "except for 2 whole records in it" in reader.notes[0]
+        append_lines(log, [lines[2]])
+        assert log.read_text().splitlines() == [lines[0], f"{prefix}{lines[1]}", f"# torn {torn}", lines[2]]
+        assert [res.mean_cost for _, res in reader] == [1e-3, 2e-3, 3e-3]
+
+
+def test_a_whole_record_of_a_later_version_is_not_torn(tmp_path: Path) -> None:
+    """Whether its line has an end or not, and whatever is appended: a later version reads it."""
+    line = dump_record_to_string(*example())
+    later = line.replace('"v0.6"', '"v0.7"')
+    log = tmp_path / "a.json"
+    for text in (later, f"{line}{later}", f"{line[:90]}{later}"):
+        log.write_text(text)
+        with pytest.raises(LogFormatError, match=r"a\.json:1: the record's version is 'v0\.7'"):
+            list(load_records(log))
+        append_lines(log, [line])
+        assert log.read_text().splitlines()[-2:] == [later, line]
+
+
 def test_checking_a_log_touches_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another process writes meanwhile stays, and its making the file is no error."""
     log, real = tmp_path / "a.json", os.open
