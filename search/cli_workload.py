@@ -142,7 +142,7 @@ class WorkloadCommand(click.Command):
         takes_value = {
             name
             for param in self.params
-            if isinstance(param, click.Option) and not param.is_flag
+            if isinstance(param, click.Option) and not param.is_flag and not param.count
             for name in param.opts
         }
         before = ["", *args]

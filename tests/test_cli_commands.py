@@ -542,6 +542,14 @@ def test_options_still_take_their_values_beside_negative_numbers(capsys: pytest.
     assert "No such option" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["-v", "-vv", "--verbose", "--quiet"])
+def test_a_negative_number_may_follow_an_option_without_value(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["tune", "matmul", "8", "8", option, "-2", "--trials", "0"]) == 1
+    assert "is -2; an extent is at least 1" in capsys.readouterr().err
+
+
 def test_no_trials_and_no_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["tune", "matmul", "8", "8", "8", "--trials", "0"]) == 0
     out = capsys.readouterr()
