@@ -138,7 +138,10 @@ def test_tensor_arguments_are_shape_and_dtype() -> None:
     assert tensor.shape == (3, 5)
 
 
-@pytest.mark.parametrize("argument", [object(), {1: 2}, {1}, b"x", np.zeros(3), 1j])
+@pytest.mark.parametrize(
+    "argument",
+    [object(), {1: 2}, {1}, b"x", np.zeros(3), 1j, np.longdouble(3), np.array(np.longdouble(3))],
+)
 def test_arguments_that_no_key_can_hold(argument: object) -> None:
     register_workload(scale)
     with pytest.raises(DefinitionError, match="an argument of workload 'scale' is"):

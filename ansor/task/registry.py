@@ -238,7 +238,9 @@ def _serialize(name: str, arg: object) -> Argument:
         return arg
     item = getattr(arg, "item", None)  # A numpy scalar.
     if callable(item) and getattr(arg, "shape", None) == ():
-        return _serialize(name, item())
+        value = item()
+        if type(value) is not type(arg):  # As numpy's long double is, which Python has no number for.
+            return _serialize(name, value)
     raise DefinitionError(
         f"an argument of workload {name!r} is {arg!r} of type {type(arg).__name__}; "
         "a key holds numbers, strings, booleans, None, tensors, and lists of these"
