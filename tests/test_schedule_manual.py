@@ -168,6 +168,24 @@ def test_rfactor_places_its_axis_among_the_others(position, shape):
     lower(p.s)
 
 
+def test_unnamed_reduce_axes_are_found_by_the_axes_that_users_made():
+    x = te.placeholder((8, 6, 4), name="X")
+    a, b = te.reduce_axis((0, 8)), te.reduce_axis((0, 6))
+    y = te.compute((4,), lambda k: te.sum(x[a, b, k], axis=[a, b]), name="Y")
+    s = te.create_schedule(y)
+    cached = s.cache_write(y, "local")
+    outer, inner = s[cached].split(b, factor=3)
+    assert (outer.name, inner.name) == ("rv_1.0", "rv_1.1")
+    s[cached].reorder(outer, a)
+    assert names(s, cached) == ["k_c", "rv_1.0", "rv", "rv_1.1"]
+    with pytest.raises(ScheduleError, match=r"loop 'rv_1' of stage 'Y\.local' is gone"):
+        s[cached].unroll(b)
+    with pytest.raises(ScheduleError, match="'rv' is not an axis"):
+        s[cached].unroll(te.reduce_axis((0, 6)))
+    values = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32)
+    np.testing.assert_allclose(ansor.build(s, [x, y])(values), values.sum(axis=(0, 1)), rtol=1e-5)
+
+
 def test_a_schedule_is_made_of_operations_or_tensors_one_or_several():
     p = program()
     for given in (p.D, p.D.op, [p.D], (p.D.op,)):

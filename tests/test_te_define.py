@@ -8,6 +8,7 @@ import pytest
 from ansor import te
 from ansor.errors import DefinitionError
 from ansor.te.expr import Binary, Const, Read, distinct_nodes, free_vars, rewrite
+from ansor.te.interp import evaluate
 
 A = te.placeholder((8, 4), name="A")
 
@@ -69,6 +70,31 @@ def test_reduce_axes_of_the_operation() -> None:
     op = te.compute((), lambda: te.sum(A[r, k], axis=[k, r])).op
     assert op.reduce_axis == (k, r)
     assert op.axis == ()
+
+
+def test_unnamed_reduce_axes_are_named_apart() -> None:
+    a, b = te.reduce_axis((0, 8)), te.reduce_axis((1, 4))
+    rows = te.compute((4,), lambda j: te.sum(A[a, j], axis=a)).op
+    assert rows.reduce_axis == (a,)
+    assert a.name == "rv"
+    both = te.compute((3,), lambda i: te.sum(A[a, b] * te.cast(i, "float32"), axis=[a, b], where=a > b)).op
+    assert [axis.name for axis in both.reduce_axis] == ["rv", "rv_1"]
+    (root,) = both.body
+    assert {*both.reduce_axis, *both.axis} == free_vars(root)
+    assert (str(root.sources[0]), str(root.condition)) == (
+        "(A[rv, (rv_1 + 1)]*float32(i))",
+        "(rv > (rv_1 + 1))",
+    )
+    named = te.reduce_axis((0, 4), "rv")
+    op = te.compute((3,), lambda rv_1: te.sum(A[a, named] * te.cast(rv_1, "float32"), axis=[a, named])).op
+    assert [axis.name for axis in op.reduce_axis] == ["rv_2", "rv"]
+    pair = te.comm_reducer(
+        lambda x, y: (x[0] + y[0], x[1] * y[1]), lambda x, y: (te.const(0, x), te.const(1, y))
+    )
+    sums, _ = te.compute((3,), lambda i: pair((A[a, b], A[a, b]), axis=[a, b]))
+    assert [axis.name for axis in sums.op.reduce_axis] == ["rv", "rv_1"]
+    values = np.arange(32, dtype=np.float32).reshape(8, 4)
+    assert evaluate([sums], {A: values})[sums].tolist() == [values[:, 1:].sum()] * 3
 
 
 def test_a_reduction_from_elsewhere_than_zero_is_rebased() -> None:

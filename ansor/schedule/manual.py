@@ -230,17 +230,18 @@ class Schedule:
                 f"{what}: expected a loop of stage {stage.name!r}, from s[{stage.name}].op.axis or what "
                 f"split and fuse return; found {loop!r}",
             )
-        self._check_owner(stage_id, stage, loop, what)
-        position = stage.index_of(loop.name)
+        name = self._loop_name(stage_id, stage, loop, what)
+        position = stage.index_of(name)
         if position is None:
             raise refuse(
                 stage,
-                f"{what}: loop {loop.name!r} of stage {stage.name!r} {_fate(stage, loop.name)}",
-                stage.first_from(loop.name),
+                f"{what}: loop {name!r} of stage {stage.name!r} {_fate(stage, name)}",
+                stage.first_from(name),
             )
         return position
 
-    def _check_owner(self, stage_id: int, stage: Stage, loop: LoopLike, what: str) -> None:
+    def _loop_name(self, stage_id: int, stage: Stage, loop: LoopLike, what: str) -> str:
+        """The name of a loop in the stage, refusing a loop of another one."""
         if isinstance(loop, Loop):
             owner = self.state.stage_id(loop.op)
             if owner != stage_id:
@@ -249,10 +250,13 @@ class Schedule:
                     f"{what}: {loop.name!r} is a loop of stage {self.state.stages[owner].name!r}, "
                     f"not of {stage.name!r}",
                 )
-            return
+            return loop.name
         ops = [op for op in stage.handles if isinstance(op, ComputeOp)]
-        if not any(axis is loop for op in ops for axis in (*op.axis, *op.reduce_axis)):
-            raise refuse(stage, f"{what}: {loop.name!r} is not an axis of stage {stage.name!r}")
+        for op in ops:
+            for axis in (*op.axis, *op.reduce_axis):
+                if axis.stands_for(loop):
+                    return axis.name
+        raise refuse(stage, f"{what}: {loop.name!r} is not an axis of stage {stage.name!r}")
 
     def __str__(self) -> str:
         return str(self.state)
@@ -508,10 +512,11 @@ class StageHandle:
     def storage_align(self, axis: LoopLike, factor: int, offset: int) -> None:
         """Pad the storage so that the stride of `axis` is `offset` modulo `factor` elements."""
         position = self._at(axis, "storage_align")
-        if axis.name not in {a.name for a in self._stage.compute.axis}:
+        name = self._stage.iterators[position].name
+        if name not in {a.name for a in self._stage.compute.axis}:
             raise refuse(
                 self._stage,
-                f"storage_align of stage {self._stage.name!r}: {axis.name!r} is not an axis of its storage; "
+                f"storage_align of stage {self._stage.name!r}: {name!r} is not an axis of its storage; "
                 "align one of the axes in op.axis, before it is split or fused",
                 position,
             )

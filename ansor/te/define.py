@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from ansor.checks import check_integer
 from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
+from ansor.numbered import NumberedNames
 from ansor.te.expr import (
     INDEX_DTYPE,
     INTEGER_ONLY,
@@ -35,6 +36,7 @@ from ansor.te.expr import (
     distinct_nodes,
     int_value,
     refuse_tensor,
+    substitute,
 )
 from ansor.te.tensor import ComputeOp, Extent, PlaceholderOp, Tensor, as_extent, format_shape
 
@@ -97,6 +99,7 @@ def compute(
     fcompute
         Called once, with one axis per dimension; the names of its arguments name the axes, and those
         of `*args` are `i0`, `i1`, .... It gives an expression, or a tuple of them for several outputs.
+        Its reduce axes without a name are `rv`, `rv_1`, ....
     name
         Of the operation, as printed and as records refer to it.
     tag, attrs
@@ -133,7 +136,7 @@ def compute(
             "as te.sqrt, te.exp and te.maximum, and tensors can be indexed by them"
         )
         raise
-    reduce_axes = _check_body(what, axes, body)
+    body, reduce_axes = _checked_body(what, axes, body)
     op = ComputeOp(name, axes, reduce_axes, body, tag, dict(attrs or {}))
     return op.outputs[0] if len(body) == 1 else op.outputs
 
@@ -181,16 +184,20 @@ def _axis_names(what: str, fcompute: Callable[..., object], rank: int) -> list[s
     return axis_names
 
 
-def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
-    """The reduction axes of `body`; a `DefinitionError` that starts with `what` if it is not legal."""
+def _checked_body(
+    what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], tuple[IterVar, ...]]:
+    """`body` and its reduction axes, named apart; a `DefinitionError` that starts with `what` if illegal."""
     if not body:
         raise DefinitionError(f"{what} gives an empty tuple; give one expression per output")
     for root in body:
         _refuse_inner_reduction(what, root)
     roots = [expr for expr in body if isinstance(expr, Reduce)]
-    reduce_axes = roots[0].axes if roots else ()
     if roots:
         _check_reduction(what, body, roots)
+        roots = _named_apart(axes, roots)
+        body = tuple(roots)
+    reduce_axes = roots[0].axes if roots else ()
     _check_axis_names(what, axes, reduce_axes)
     known = {*axes, *reduce_axes}
     for root in body:
@@ -202,7 +209,24 @@ def _check_body(what: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...]) ->
         combiner = roots[0].combiner
         for expr in (*combiner.result, *combiner.identity):
             _check_values(f"{what}: reducer {combiner.name!r}", expr)
-    return reduce_axes
+    return body, reduce_axes
+
+
+def _named_apart(axes: tuple[IterVar, ...], roots: list[Reduce]) -> list[Reduce]:
+    """One reduction over axes whose unnamed ones have numbers in their names where others have these."""
+    first = roots[0]
+    names = NumberedNames(axis.name for axis in (*axes, *first.axes) if axis.unnamed is None)
+    renamed: dict[Var, IterVar] = {}
+    for axis in first.axes:
+        name = axis.name if axis.unnamed is None else names.fresh(axis.name)
+        renamed[axis] = axis if name == axis.name else replace(axis, name=name)
+    if all(axis is new for axis, new in renamed.items()):
+        return roots
+    mapping: dict[Var, Expr] = {**renamed}
+    sources = tuple(substitute(source, mapping) for source in first.sources)
+    condition = None if first.condition is None else substitute(first.condition, mapping)
+    reduced = tuple(renamed.values())
+    return [replace(root, sources=sources, axes=reduced, condition=condition) for root in roots]
 
 
 def _check_values(what: str, root: Expr) -> None:

@@ -225,6 +225,9 @@ class IterVar(Var):
 
     Users may give a reduction axis a `begin`; te adds it to every occurrence when the reduction is
     built, so that in an operation all axes run from 0 and nobody else reads `begin`.
+
+    `unnamed` marks an axis that the user gave no name: `te.compute` may number its name, and the axis with
+    the number, which stands for the user's, has the same mark.
     """
 
     name: str
@@ -232,6 +235,12 @@ class IterVar(Var):
     extent: Expr = field(default_factory=lambda: Const(1, INDEX_DTYPE))
     kind: AxisKind = AxisKind.SPATIAL
     begin: Expr = field(default_factory=lambda: Const(0, INDEX_DTYPE))
+    unnamed: object | None = None
+
+    def stands_for(self, axis: Var) -> bool:
+        """Whether this is the axis, or one that `te.compute` made of it."""
+        marked = self.unnamed is not None and isinstance(axis, IterVar)
+        return self is axis or (marked and self.unnamed is axis.unnamed)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -53,14 +53,17 @@ class Range:
     end: ExprLike
 
 
-def reduce_axis(bounds: tuple[ExprLike, ExprLike] | Range, name: str = "rv") -> IterVar:
+def reduce_axis(bounds: tuple[ExprLike, ExprLike] | Range, name: str | None = None) -> IterVar:
     """An axis to reduce over, running over `begin <= axis < end`.
+
+    One without a name is called `rv`; in a compute that has another axis of this name `rv_1`, `rv_2`, ....
 
     Raises
     ------
     DefinitionError
         If the bounds are not two integers, or the range is empty.
     """
+    unnamed, name = (object(), "rv") if name is None else (None, name)
     if not isinstance(name, str):
         raise DefinitionError(f"reduce axis {name!r}: a name is a string")
     pair = (bounds.begin, bounds.end) if isinstance(bounds, Range) else bounds
@@ -81,7 +84,7 @@ def reduce_axis(bounds: tuple[ExprLike, ExprLike] | Range, name: str = "rv") -> 
     extent = as_extent(
         binary(BinaryOp.SUB, end, begin), f"the extent of reduce axis {name!r} ({begin}..{end})"
     )
-    return IterVar(name, "int32", as_expr(extent, "int32"), AxisKind.REDUCE, begin)
+    return IterVar(name, "int32", as_expr(extent, "int32"), AxisKind.REDUCE, begin, unnamed)
 
 
 # -- built-in reductions -----------------------------------------------------------------------------
