@@ -284,6 +284,18 @@ DTYPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
         ("'C'", "`if_then_else`", "`I[i, j]`"),
     ),
     "arguments": (lambda: define(lambda i, j: te.pow(A[i, j], I32[i, j])), ("'C'", "`pow`", "int32")),
+    "a condition times a number": (
+        lambda: define(lambda i, j: (A[i, j] > 0) * A[i, j]),
+        ("'C'", "`mul` of bool", "te.cast(cond, 'float32')", "te.select(cond, x, 0)"),
+    ),
+    "a number minus a condition": (
+        lambda: define(lambda i, j: I32[i, j] - (i < j)),
+        ("'C'", "`sub` of int32", "te.cast(cond, 'int32')"),
+    ),
+    "a condition and a number": (
+        lambda: define(lambda i, j: (i < j) & A[i, j]),
+        ("'C'", "`and` of bool", "condition of the other side", "!= 0"),
+    ),
     "integers divided": (
         lambda: define(lambda i, j: I32[i, j] / 2),
         ("'C'", "`/` is for floats", "`I[i, j]`"),

@@ -102,10 +102,19 @@ def _match(op: str, a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
         return a, const(b, a.dtype)
     if a.dtype != b.dtype:
         raise DefinitionError(
-            f"`{op}` of {a.dtype} `{a}` and {b.dtype} `{b}`: dtypes differ; "
-            f"cast one side, e.g. te.cast(..., {a.dtype!r})"
+            f"`{op}` of {a.dtype} `{a}` and {b.dtype} `{b}`: dtypes differ; {_remedy(op, a.dtype, b.dtype)}"
         )
     return a, b
+
+
+def _remedy(op: str, a: str, b: str) -> str:
+    """What to do about the dtypes of two operands that differ."""
+    if "bool" not in (a, b):
+        return f"cast one side, e.g. te.cast(..., {a!r})"
+    if op in LOGICAL:
+        return "make a condition of the other side, e.g. `... != 0`"
+    number = b if a == "bool" else a
+    return f"cast the condition, te.cast(cond, {number!r}), or choose by it, e.g. te.select(cond, x, 0)"
 
 
 def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
