@@ -212,7 +212,7 @@ def integer_operators(dtype: str) -> Iterator[Operator]:
 
 ULPS = {
     "float32": MAX_ULP,
-    "float64": dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf", "rsqrt", "pow"), 4.0),
+    "float64": dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf", "rsqrt", "pow", "sin", "cos"), 4.0),
 }
 """The documented accuracy; the 16-bit floats are within one of their own units, being rounded once more."""
 
@@ -238,6 +238,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "erf": _erf,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "pow": np.power,
+    "sin": np.sin,
+    "cos": np.cos,
 }
 
 

@@ -24,7 +24,17 @@ LIMITS = {**{name: limit for name, limit in MAX_ULP.items() if name != "pow"}, "
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-45, -1e-40, 1e-38]
 SPECIAL += [88.7, 88.8, 89.5, -87.0, -103.9, -104.5, 3.4e38, -3.4e38, 0.6499, 0.6501, 0.9296, 0.93, 4.1, 9.1]
 WORST = [-4.157294, 0.6524191, 0.65509903, 0.9363451, 1.0790035, -5.197236, 5.1997986]
-WORST += [1.4120755, 0.705924, 1.0061859, -3.4357357, 3.516695, -4.5298743]
+WORST += [
+    3.6612453,
+    -1.3196088,
+    2.970714e38,
+    1.4120755,
+    0.705924,
+    1.0061859,
+    -3.4357357,
+    3.516695,
+    -4.5298743,
+]
 """Where the functions err most, found by trying every float32 there."""
 CPUS = ["host", "haswell", "x86-64"]
 """With all that there is, with fused multiply-adds but no more, and with neither."""
@@ -140,7 +150,7 @@ def test_exp_of_more_lanes_than_a_register_holds() -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf"])
+@pytest.mark.parametrize("name", ["exp", "log", "sin", "cos", "tanh", "sigmoid", "erf"])
 def test_results_do_not_depend_on_the_number_of_lanes(
     name: str, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +163,7 @@ def test_results_do_not_depend_on_the_number_of_lanes(
     np.testing.assert_array_equal(apply(name, [x], "float32", lanes, "host"), wide)
 
 
-@pytest.mark.parametrize("name", ["tanh", "erf", "sqrt", "floor", "ceil", "round", "abs"])
+@pytest.mark.parametrize("name", ["sin", "tanh", "erf", "sqrt", "floor", "ceil", "round", "abs"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_zeros_keep_their_sign(name: str, dtype: str) -> None:
     x = np.array([0.0, -0.0] * 8, to_numpy(dtype))
@@ -181,7 +191,7 @@ def test_the_documentation_has_the_same_limits() -> None:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt"])
+@pytest.mark.parametrize("name", ["exp", "log", "sin", "cos", "tanh", "sigmoid", "erf", "sqrt", "rsqrt"])
 def test_float64_functions(name: str, cpu: str) -> None:
     rng = np.random.default_rng(5)
     special = [*SPECIAL, 709.7, 710.0, -745.1, -746.0, 5e-324, -1e-310, 1e300, 21.9, 22.1]
@@ -190,6 +200,21 @@ def test_float64_functions(name: str, cpu: str) -> None:
     error = ulps(apply(name, [x], "float64", 8, cpu), reference(name, x))
     worst = int(np.argmax(error))
     assert error[worst] <= 4, f"{name}({x[worst]!r})"
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sin_and_cos_near_their_zeros_and_of_large_numbers(dtype: str, cpu: str) -> None:
+    """The numbers nearest to multiples of pi/2 below and around 2**20, and those nearest of all to one."""
+    multiples = np.concatenate([np.arange(4000), np.arange(660_000, 675_000)]) * (np.pi / 2)
+    nearest = [16367173 * 2.0**72, *([6381956970095103 * 2.0**797] if dtype == "float64" else [])]
+    some = np.array([*multiples, *nearest, 2.0**20, 1e7, 1e22, 1.6e38], dtype)
+    x = np.concatenate([some, np.nextafter(some, some.dtype.type(np.inf)), -some])
+    x = np.ascontiguousarray(x[: x.size // 16 * 16])
+    for name in ("sin", "cos"):
+        error = ulps(apply(name, [x], dtype, 16, cpu), reference(name, x))
+        worst = int(np.argmax(error))
+        assert error[worst] <= (MAX_ULP[name] if dtype == "float32" else 2), f"{name}({x[worst]!r})"
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -17,7 +17,7 @@ from tests.breadth_expressions import SHAPE, Operator, operands, operators
 from tests.cuda_on_host import Run, each_language
 from tests.device_nests import SERIAL, launch, load, store
 
-ULPS = {"exp": 3, "log": 3, "tanh": 5, "erf": 16, "rsqrt": 2, "pow": 16, "sigmoid": 8}
+ULPS = {"exp": 3, "log": 3, "tanh": 5, "erf": 16, "rsqrt": 2, "pow": 16, "sigmoid": 8, "sin": 4, "cos": 4}
 """The accuracy that OpenCL asks of its functions; sigmoid is made of an exponential and a quotient."""
 
 

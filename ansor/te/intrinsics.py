@@ -164,6 +164,16 @@ def rsqrt(x: ExprLike) -> Expr:
     return call("rsqrt", x)
 
 
+def sin(x: ExprLike) -> Expr:
+    """The sine of an angle [radians]; NaN of infinities."""
+    return call("sin", x)
+
+
+def cos(x: ExprLike) -> Expr:
+    """The cosine of an angle [radians]; NaN of infinities."""
+    return call("cos", x)
+
+
 def tanh(x: ExprLike) -> Expr:
     """The hyperbolic tangent."""
     return call("tanh", x)

@@ -368,7 +368,22 @@ class Reduce(Expr):
 
 INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
-        ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round"), 1
+        (
+            "exp",
+            "log",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "tanh",
+            "sigmoid",
+            "erf",
+            "abs",
+            "floor",
+            "ceil",
+            "round",
+        ),
+        1,
     ),
     "pow": 2,
     "fma": 3,

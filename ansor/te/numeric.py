@@ -148,6 +148,8 @@ _IN_FLOAT64: Mapping[str, Callable[..., Array]] = {
     "log": np.log,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
     "tanh": np.tanh,
     "sigmoid": _sigmoid,
     "erf": _erf,

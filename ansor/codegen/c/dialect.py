@@ -27,6 +27,8 @@ _FUNCTIONS: Final = {
     "log": "log",
     "sqrt": "sqrt",
     "rsqrt": "rsqrt",
+    "sin": "sin",
+    "cos": "cos",
     "tanh": "tanh",
     "erf": "erf",
     "abs": "fabs",

@@ -54,7 +54,7 @@ from ansor.te.expr import Binary, BinaryOp, Call, Const, Expr, Var, const, free_
 
 _ABREAST: Final = 4
 _LONGEST: Final = 256
-_CHAINS: Final = frozenset({"erf", "exp", "log", "sigmoid", "tanh"})
+_CHAINS: Final = frozenset({"cos", "erf", "exp", "log", "sigmoid", "sin", "tanh"})
 _STRAIGHT: Final = (Store, If, Seq, Prefetch)
 _JOINED: Final = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})
 _FEWEST_PARALLEL: Final = 64

@@ -4,7 +4,8 @@ float32 functions reduce their argument, evaluate a polynomial of our own fit (m
 reweighted least squares on Chebyshev points, weighted to relative error) and reconstruct. They handle
 infinities, NaN, signed zeros, denormals and overflow. `MAX_ULP` holds the largest errors found against a
 float64 reference, on dense samples of all float32 values and on every one where a function errs most. With
-the lookups of AVX-512 `erf` and `tanh` are those of `ansor.codegen.llvm.pieces`.
+the lookups of AVX-512 `erf` and `tanh` are those of `ansor.codegen.llvm.pieces`; `sin` and `cos` are in
+`ansor.codegen.llvm.trigonometry`.
 
 float16 and bfloat16 are computed in float32 and rounded; float64 is in `ansor.codegen.llvm.math64`.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ansor.codegen.llvm import halves, math64, pieces
+from ansor.codegen.llvm import halves, math64, pieces, trigonometry
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
@@ -71,7 +72,17 @@ _ERF_LARGE: Final = (
 )
 _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = -2.12194440e-4
-MAX_ULP: Final = {"exp": 1.2, "log": 0.9, "tanh": 1.4, "sigmoid": 3.1, "erf": 1.4, "rsqrt": 1.5, "pow": 0.51}
+MAX_ULP: Final = {
+    "exp": 1.2,
+    "log": 0.9,
+    "tanh": 1.4,
+    "sigmoid": 3.1,
+    "erf": 1.4,
+    "rsqrt": 1.5,
+    "pow": 0.51,
+    "sin": 1.6,
+    "cos": 1.6,
+}
 """Largest errors of the float32 functions, in units in the last place, rounded up; `sqrt`, `fma` and the
 rounding functions are exact, the float64 functions stay below 4. By a table of roots, which AVX-512 machines
 use, `exp` is within 1; without, `sigmoid` is within 2.5."""
@@ -341,6 +352,8 @@ _SINGLE: Final[dict[str, Callable[..., Value]]] = {
     "erf": _erf,
     "rsqrt": _rsqrt,
     "pow": _pow,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
 }
 
 _DOUBLE: Final[dict[str, Callable[..., Value]]] = {
@@ -350,4 +363,6 @@ _DOUBLE: Final[dict[str, Callable[..., Value]]] = {
     "sigmoid": math64.sigmoid,
     "erf": math64.erf,
     "rsqrt": math64.rsqrt,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
 }
