@@ -239,8 +239,9 @@ class IterVar(Var):
 
     def stands_for(self, axis: Var) -> bool:
         """Whether this is the axis, or one that `te.compute` made of it."""
-        marked = self.unnamed is not None and isinstance(axis, IterVar)
-        return self is axis or (marked and self.unnamed is axis.unnamed)
+        if self is axis:
+            return True
+        return isinstance(axis, IterVar) and self.unnamed is not None and self.unnamed is axis.unnamed
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
