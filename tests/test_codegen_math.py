@@ -35,6 +35,7 @@ WORST += [
     3.516695,
     -4.5298743,
 ]
+WORST += [3.6471586, 3.6456726, 1.3191689, -0.46114764, 0.38436380, 0.38429907, 1.3978524, 0.44186059]
 """Where the functions err most, found by trying every float32 there."""
 CPUS = ["host", "haswell", "x86-64"]
 """With all that there is, with fused multiply-adds but no more, and with neither."""
@@ -150,7 +151,9 @@ def test_exp_of_more_lanes_than_a_register_holds() -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("name", ["exp", "log", "sin", "cos", "tanh", "sigmoid", "erf"])
+@pytest.mark.parametrize(
+    "name", ["exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "sigmoid", "erf"]
+)
 def test_results_do_not_depend_on_the_number_of_lanes(
     name: str, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +166,9 @@ def test_results_do_not_depend_on_the_number_of_lanes(
     np.testing.assert_array_equal(apply(name, [x], "float32", lanes, "host"), wide)
 
 
-@pytest.mark.parametrize("name", ["sin", "tanh", "erf", "sqrt", "floor", "ceil", "round", "abs"])
+@pytest.mark.parametrize(
+    "name", ["expm1", "log1p", "sin", "tanh", "erf", "sqrt", "floor", "ceil", "round", "abs"]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_zeros_keep_their_sign(name: str, dtype: str) -> None:
     x = np.array([0.0, -0.0] * 8, to_numpy(dtype))
@@ -191,7 +196,7 @@ def test_the_documentation_has_the_same_limits() -> None:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("name", ["exp", "log", "sin", "cos", "tanh", "sigmoid", "erf", "sqrt", "rsqrt"])
+@pytest.mark.parametrize("name", sorted(LIMITS))
 def test_float64_functions(name: str, cpu: str) -> None:
     rng = np.random.default_rng(5)
     special = [*SPECIAL, 709.7, 710.0, -745.1, -746.0, 5e-324, -1e-310, 1e300, 21.9, 22.1]
@@ -215,6 +220,35 @@ def test_sin_and_cos_near_their_zeros_and_of_large_numbers(dtype: str, cpu: str)
         error = ulps(apply(name, [x], dtype, 16, cpu), reference(name, x))
         worst = int(np.argmax(error))
         assert error[worst] <= (MAX_ULP[name] if dtype == "float32" else 2), f"{name}({x[worst]!r})"
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_expm1_and_log1p_near_zero_and_at_their_ends(dtype: str, cpu: str) -> None:
+    rng = np.random.default_rng(7)
+    small = np.exp(rng.uniform(-80, 0, 2000)) * rng.choice([-1, 1], 2000)
+    ends = [-1.0, *(-1 + 2.0**-k for k in range(1, 24)), -1.5, *(2.0**k for k in range(-149, 128))]
+    ends += [88.37, 88.38, 88.7, 88.72284, -17.5, -18.5, 709.0, 709.5, 709.78, -38.0, -40.5, 3.4e38]
+    x = np.array([*small, *ends, *SPECIAL], dtype)
+    x = np.concatenate([x, np.zeros(-x.size % 16, dtype)])
+    for name in ("expm1", "log1p"):
+        error = ulps(apply(name, [x], dtype, 16, cpu), reference(name, x))
+        worst = int(np.argmax(error))
+        assert error[worst] <= (MAX_ULP[name] if dtype == "float32" else 2), f"{name}({x[worst]!r})"
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(("dtype", "least", "greatest"), [("float32", -149, 127), ("float64", -1074, 1023)])
+def test_powers_of_two_and_their_logarithms_are_exact(
+    dtype: str, least: int, greatest: int, cpu: str
+) -> None:
+    n = np.arange(least, greatest + 1, dtype=dtype)
+    n = np.concatenate([n, np.zeros(-n.size % 16, dtype)])
+    powers = np.ldexp(np.ones_like(n), n.astype(np.int32))
+    np.testing.assert_array_equal(apply("exp2", [n], dtype, 16, cpu), powers)
+    np.testing.assert_array_equal(apply("log2", [powers], dtype, 16, cpu), n)
+    beyond = np.array([least - 1, least - 2, greatest + 1, greatest + 9] * 4, dtype)
+    np.testing.assert_array_equal(apply("exp2", [beyond], dtype, 16, cpu), [0, 0, np.inf, np.inf] * 4)
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -20,8 +20,8 @@ DEFAULT_NAME: Final = "main"
 # fmt: off
 _CALLED: Final = frozenset((
     # by generated code, or by what LLVM makes of it
-    "ceil", "copysign", "erf", "exp", "fabs", "floor", "fma", "fmod", "log", "pow", "rint", "round",
-    "roundeven", "sin", "cos", "sincos", "sqrt", "tanh", "trunc",
+    "ceil", "copysign", "cos", "erf", "exp", "fabs", "floor", "fma", "fmod", "log", "pow", "rint", "round",
+    "roundeven", "sin", "sincos", "sqrt", "tanh", "trunc",
     "ceilf", "copysignf", "erff", "expf", "fabsf", "floorf", "fmaf", "fmodf", "logf", "powf", "rintf",
     "roundf", "roundevenf", "sqrtf", "tanhf", "truncf",
     "memcpy", "memmove", "memset",

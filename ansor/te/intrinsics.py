@@ -149,9 +149,29 @@ def exp(x: ExprLike) -> Expr:
     return call("exp", x)
 
 
+def exp2(x: ExprLike) -> Expr:
+    """Two to the power of `x`."""
+    return call("exp2", x)
+
+
+def expm1(x: ExprLike) -> Expr:
+    """`exp(x) - 1`, accurate near 0, too."""
+    return call("expm1", x)
+
+
 def log(x: ExprLike) -> Expr:
     """The natural logarithm; minus infinity at 0 and NaN below."""
     return call("log", x)
+
+
+def log2(x: ExprLike) -> Expr:
+    """The logarithm to the base 2; minus infinity at 0 and NaN below."""
+    return call("log2", x)
+
+
+def log1p(x: ExprLike) -> Expr:
+    """`log(1 + x)`, accurate near 0, too; minus infinity at -1 and NaN below."""
+    return call("log1p", x)
 
 
 def sqrt(x: ExprLike) -> Expr:

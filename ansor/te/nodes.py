@@ -371,7 +371,11 @@ INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
         (
             "exp",
+            "exp2",
+            "expm1",
             "log",
+            "log2",
+            "log1p",
             "sqrt",
             "rsqrt",
             "sin",

@@ -145,7 +145,11 @@ def _erf(x: Array) -> Array:
 
 _IN_FLOAT64: Mapping[str, Callable[..., Array]] = {
     "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
     "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sin": np.sin,

@@ -24,7 +24,11 @@ POINTER_ALIGNMENT: Final = 16
 
 _FUNCTIONS: Final = {
     "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
     "log": "log",
+    "log2": "log2",
+    "log1p": "log1p",
     "sqrt": "sqrt",
     "rsqrt": "rsqrt",
     "sin": "sin",

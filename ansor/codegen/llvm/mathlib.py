@@ -13,7 +13,7 @@ float16 and bfloat16 are computed in float32 and rounded; float64 is in `ansor.c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ansor.codegen.llvm import halves, math64, pieces, trigonometry
 from ansor.codegen.llvm.dtype_map import is_narrow_float
@@ -72,25 +72,44 @@ _ERF_LARGE: Final = (
 )
 _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = -2.12194440e-4
+_LN2: Final = 0.6931471805599453
+_OCTAVES_HIGH: Final = 1.4426950216293335  # 1 / ln 2, rounded to float32
+_OCTAVES_LOW: Final = 1.925963033500011e-08  # what is rounded off
 MAX_ULP: Final = {
     "exp": 1.2,
+    "exp2": 1.1,
+    "expm1": 1.6,
     "log": 0.9,
+    "log2": 2.0,
+    "log1p": 1.4,
     "tanh": 1.4,
     "sigmoid": 3.1,
     "erf": 1.4,
     "rsqrt": 1.5,
     "pow": 0.51,
     "sin": 1.6,
-    "cos": 1.6,
+    "cos": 1.5,
 }
 """Largest errors of the float32 functions, in units in the last place, rounded up; `sqrt`, `fma` and the
 rounding functions are exact, the float64 functions stay below 4. By a table of roots, which AVX-512 machines
 use, `exp` is within 1; without, `sigmoid` is within 2.5."""
 _MAGIC: Final = 12582912.0  # 1.5 * 2**23: adding it rounds a float to an integer, kept in the low bits
 _MAGIC_BITS: Final = 0x4B400000  # its own, of which the low 22 are 0
-_LEAST_EXP: Final = -104.0
-_GREATEST_EXP: Final = 89.0
-_USUAL_EXP: Final = 0x42AE0000  # the bits of 87: exp(87) and exp(-87) are normal numbers
+
+
+class _Base(NamedTuple):
+    """What a power of a base can be taken of: below `least` it is 0, above `greatest` infinite.
+
+    `usual` has the bits of a float up to which the powers of it and of its negative are normal numbers.
+    """
+
+    least: float
+    greatest: float
+    usual: int
+
+
+_E: Final = _Base(-104.0, 89.0, 0x42AE0000)
+_TWO: Final = _Base(-151.0, 129.0, 0x42FA0000)
 
 
 def call(v: Vectors, name: str, args: list[Value], dtype: str) -> Value:
@@ -160,7 +179,23 @@ def _clamp(v: Vectors, x: Value, low: float | None, high: float | None) -> Value
     return x
 
 
-def _exp_by_table(v: Vectors, x: Value) -> Value:
+def _octaves(v: Vectors, x: Value, magic: float, base: _Base) -> tuple[Value, Value, Value]:
+    """`base**x` as `exp(r) * 2**n`: r, n, and the sum of `magic` and n before it was rounded off.
+
+    The sum with `magic` makes n a multiple of its last place.
+    """
+    if base is _TWO:
+        shifted = v.binary("fadd", x, _constant(v, magic))
+    else:
+        shifted = v.fma(x, _constant(v, 1.4426950408889634), _constant(v, magic))
+    n = v.binary("fsub", shifted, _constant(v, magic))
+    if base is _TWO:
+        return v.binary("fmul", v.binary("fsub", x, n), _constant(v, _LN2)), n, shifted
+    r = v.fma(n, _constant(v, -_LN2_HIGH), x)
+    return v.fma(n, _constant(v, -_LN2_LOW), r), n, shifted
+
+
+def _exp_by_table(v: Vectors, x: Value, base: _Base) -> Value:
     """`exp(x)`: 2**floor(n) * 2**(k/16) * exp(r), n = floor(n) + k/16 being near x / ln 2.
 
     The sum with a number so large that its last place is 1/16 rounds to n, and has k in its low bits. A table
@@ -168,33 +203,30 @@ def _exp_by_table(v: Vectors, x: Value) -> Value:
     small, or is infinite or NaN, n alone decides, if r is any moderate number: bounding it takes one
     instruction, clamping x two.
     """
-    magic = _constant(v, _MAGIC / 16)
-    shifted = v.fma(x, _constant(v, 1.4426950408889634), magic)
-    n = v.binary("fsub", shifted, magic)
-    r = v.fma(n, _constant(v, -_LN2_HIGH), x)
-    r = v.fma(n, _constant(v, -_LN2_LOW), r)
+    r, n, shifted = _octaves(v, x, _MAGIC / 16, base)
     r = v.bound(r, 1 / 32)
     root = v.lookup(_ROOTS, v.convert("bitcast", shifted, "i32"))
     rest = v.binary("fmul", r, _polynomial(v, r, (1.0, *_EXP_NEAR)))
     return v.scale_by_floor(v.fma(rest, root, root), n)
 
 
-def _exp_parts(v: Vectors, x: Value, more: int) -> tuple[Value, Value]:
-    """`exp(x)` for moderate x as a float near 1, and bits whose low 9 are an exponent of two and `more`.
+def _exp_parts(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value, Value]:
+    """`base**x` for moderate x as a float near 1, and bits whose low 9 are an exponent of two and `more`."""
+    rest, bits = _exp_rest(v, x, more, base)
+    return v.binary("fadd", rest, _constant(v, 1.0)), bits
+
+
+def _exp_rest(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value, Value]:
+    """The same with that float less 1, which is exact to the last places of itself.
 
     Multiplications are few, and the chain of operations is short: as many loop iterations as fit the
     processor's window are under way at a time, and there where vectors are short the chain decides.
     """
-    magic = _constant(v, _MAGIC + more)
-    shifted = v.fma(x, _constant(v, 1.4426950408889634), magic)
-    n = v.binary("fsub", shifted, magic)
-    r = v.fma(n, _constant(v, -_LN2_HIGH), x)
-    r = v.fma(n, _constant(v, -_LN2_LOW), r)
+    r, _, shifted = _octaves(v, x, _MAGIC + more, base)
     square = v.binary("fmul", r, r)
     low, high = _polynomial(v, r, _EXP[:2]), _polynomial(v, r, _EXP[2:4])
     rest = v.fma(v.fma(square, _constant(v, _EXP[4]), high), square, low)
-    mantissa = v.binary("fadd", v.fma(rest, square, r), _constant(v, 1.0))
-    return mantissa, v.convert("bitcast", shifted, "i32")
+    return v.fma(rest, square, r), v.convert("bitcast", shifted, "i32")
 
 
 def _power_of_two(v: Vectors, bits: Value) -> Value:
@@ -202,40 +234,40 @@ def _power_of_two(v: Vectors, bits: Value) -> Value:
     return v.convert("bitcast", v.binary("shl", bits, v.number(23, "i32")), "float")
 
 
-def _exp(v: Vectors, x: Value, high: float | None = None) -> Value:
-    """exp(x), or exp(high) where x is more; 2**n, or two factors, reach infinity and the denormals.
+def _exp(v: Vectors, x: Value, high: float | None = None, base: _Base = _E) -> Value:
+    """`base**x`, or `base**high` where x is more; 2**n, or two factors, reach infinity and the denormals.
 
     Where several vectors are computed at a time, a branch leaves that out if it makes no difference to any.
     There is none around what does not change where it is used: that can be computed before.
     """
     if v.machine.has_range:
-        return _exp_by_table(v, x if high is None else _clamp(v, x, None, high))
-    most = _GREATEST_EXP if high is None else high
+        return _exp_by_table(v, x if high is None else _clamp(v, x, None, high), base)
+    most = base.greatest if high is None else high
     if v.machine.has_scaling:
-        mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, most), 0)
+        mantissa, bits = _exp_parts(v, _clamp(v, x, base.least, most), 0, base)
         return v.scale(mantissa, v.binary("sub", bits, v.number(_MAGIC_BITS, "i32")))
     if x.lanes * 32 <= v.machine.vector_bits or x.depth < v.fn.depth:
-        return _exp_of_any(v, x, most)
-    key = ("exp", x.text, x.lanes, most)
+        return _exp_of_any(v, x, most, base)
+    key = ("exp", x.text, x.lanes, most, base)
     known: Value | None = v.fn.known.get(key)
     if known is None:
         largest = v.convert("bitcast", v.intrinsic("fabs", v.frozen(x)), "i32")
-        beyond = v.any_lane(v.compare("sgt", v.folded("smax", largest), v.number(_USUAL_EXP, "i32")))
-        known = v.branch(beyond, lambda: _exp_of_any(v, x, most), lambda: _exp_of_usual(v, x))
+        beyond = v.any_lane(v.compare("sgt", v.folded("smax", largest), v.number(base.usual, "i32")))
+        known = v.branch(beyond, lambda: _exp_of_any(v, x, most, base), lambda: _exp_of_usual(v, x, base))
         v.fn.known[key] = known
     return known
 
 
-def _exp_of_any(v: Vectors, x: Value, most: float) -> Value:
-    mantissa, bits = _exp_parts(v, _clamp(v, x, _LEAST_EXP, most), 254)
+def _exp_of_any(v: Vectors, x: Value, most: float, base: _Base) -> Value:
+    mantissa, bits = _exp_parts(v, _clamp(v, x, base.least, most), 254, base)
     half = v.binary("lshr", bits, v.number(1, "i32"))
     scaled = v.binary("fmul", mantissa, _power_of_two(v, half))
     return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", bits, half)))
 
 
-def _exp_of_usual(v: Vectors, x: Value) -> Value:
-    """Exp for |x| <= 87: a normal number, made by adding n to the exponent of one near 1."""
-    mantissa, bits = _exp_parts(v, x, 0)
+def _exp_of_usual(v: Vectors, x: Value, base: _Base) -> Value:
+    """For |x| that are usual: a normal number, made by adding n to the exponent of one near 1."""
+    mantissa, bits = _exp_parts(v, x, 0, base)
     exponent = v.binary("shl", bits, v.number(23, "i32"))
     return v.convert("bitcast", v.binary("add", v.convert("bitcast", mantissa, "i32"), exponent), "float")
 
@@ -246,22 +278,76 @@ def _exp_moderate(v: Vectors, x: Value) -> Value:
     return v.binary("fmul", mantissa, _power_of_two(v, bits))
 
 
+def _expm1(v: Vectors, x: Value) -> Value:
+    """expm1: (2**n - 1) + 2**n * p, which does not cancel; 2**128 is 2**127 twice."""
+    p, bits = _exp_rest(v, _clamp(v, x, -18.0, _E.greatest), 127)
+    last = v.number(_MAGIC_BITS + 254, "i32")
+    scale = _power_of_two(v, v.intrinsic("smin", bits, last))
+    once = v.fma(scale, p, v.binary("fsub", scale, _constant(v, 1.0)))
+    twice = v.compare("sgt", bits, last)
+    result = v.select(twice, v.binary("fadd", once, once), once)
+    return v.intrinsic("copysign", result, x)
+
+
 def _log(v: Vectors, x: Value) -> Value:
-    """log: x = 2**e * (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]."""
+    n, f = _log_parts(v, x)
+    return _log_limits(v, x, _log_of_parts(v, n, f))
+
+
+def _log2(v: Vectors, x: Value) -> Value:
+    """log2: n + log(1 + f) / ln 2; powers of two are exact."""
+    n, f = _log_parts(v, x)
+    tail = v.binary("fmul", _log_tail(v, f), _constant(v, _OCTAVES_HIGH))
+    tail = v.fma(f, _constant(v, _OCTAVES_LOW), tail)
+    octaves = v.binary("fadd", n, v.fma(f, _constant(v, _OCTAVES_HIGH), tail))
+    return _log_limits(v, x, octaves)
+
+
+def _log1p(v: Vectors, x: Value) -> Value:
+    """log1p: log(u) with u = 1 + x, what was rounded off u being added to f: without 2**e that is x."""
+    one = _constant(v, 1.0)
+    u = v.binary("fadd", x, one)
+    lost = v.binary("fsub", x, v.binary("fsub", u, one))
+    e, f = _exponent_and_fraction(v, u)
+    exponent = v.binary("shl", v.intrinsic("smin", e, v.number(126, "i32")), v.number(23, "i32"))
+    scale = v.convert("bitcast", v.binary("sub", v.convert("bitcast", one, "i32"), exponent), "float")
+    f = v.fma(lost, scale, f)
+    result = _log_of_parts(v, v.convert("sitofp", e, "float"), f)
+    return v.intrinsic("copysign", _log_limits(v, u, result), x)
+
+
+def _log_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
+    """The numbers of x = 2**n * (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1], also of denormals."""
     is_small = v.compare("olt", x, _constant(v, 2.0**-126))
     scaled = v.select(is_small, v.binary("fmul", x, _constant(v, 2.0**23)), x)
-    bits = v.convert("bitcast", scaled, "i32")
+    e, f = _exponent_and_fraction(v, scaled)
+    e = v.select(is_small, v.binary("sub", e, v.number(23, "i32")), e)
+    return v.convert("sitofp", e, "float"), f
+
+
+def _exponent_and_fraction(v: Vectors, x: Value) -> tuple[Value, Value]:
+    """The same of normal numbers, n as an integer."""
+    bits = v.convert("bitcast", x, "i32")
     offset = v.binary("sub", bits, v.number(0x3F3504F3, "i32"))  # sqrt(1/2): exponents change there
     e = v.binary("ashr", offset, v.number(23, "i32"))
     mantissa = v.binary("sub", bits, v.binary("shl", e, v.number(23, "i32")))
-    f = v.binary("fsub", v.convert("bitcast", mantissa, "float"), _constant(v, 1.0))
-    e = v.select(is_small, v.binary("sub", e, v.number(23, "i32")), e)
-    n = v.convert("sitofp", e, "float")
+    return e, v.binary("fsub", v.convert("bitcast", mantissa, "float"), _constant(v, 1.0))
+
+
+def _log_tail(v: Vectors, f: Value, n: Value | None = None) -> Value:
+    """`log(1 + f) - f`; with n and the low part of `n * ln 2`."""
     square = v.binary("fmul", f, f)
     tail = v.binary("fmul", v.binary("fmul", square, f), _polynomial(v, f, _LOG))
-    tail = v.fma(n, _constant(v, _LN2_LOW), tail)
-    tail = v.fma(square, _constant(v, -0.5), tail)
-    result = v.fma(n, _constant(v, _LN2_HIGH), v.binary("fadd", f, tail))
+    tail = tail if n is None else v.fma(n, _constant(v, _LN2_LOW), tail)
+    return v.fma(square, _constant(v, -0.5), tail)
+
+
+def _log_of_parts(v: Vectors, n: Value, f: Value) -> Value:
+    return v.fma(n, _constant(v, _LN2_HIGH), v.binary("fadd", f, _log_tail(v, f, n)))
+
+
+def _log_limits(v: Vectors, x: Value, result: Value) -> Value:
+    """The logarithm of x, infinities and NaN among them."""
     infinity = _constant(v, float("inf"))
     result = v.select(v.compare("oeq", x, infinity), infinity, result)
     zero = _constant(v, 0.0)
@@ -346,7 +432,11 @@ POWERS: Final[dict[float, Callable[[Vectors, Value], Value]]] = {
 
 _SINGLE: Final[dict[str, Callable[..., Value]]] = {
     "exp": _exp,
+    "exp2": lambda v, x: _exp(v, x, base=_TWO),
+    "expm1": _expm1,
     "log": _log,
+    "log2": _log2,
+    "log1p": _log1p,
     "tanh": _tanh,
     "sigmoid": _sigmoid,
     "erf": _erf,
@@ -358,7 +448,11 @@ _SINGLE: Final[dict[str, Callable[..., Value]]] = {
 
 _DOUBLE: Final[dict[str, Callable[..., Value]]] = {
     "exp": math64.exp,
+    "exp2": math64.exp2,
+    "expm1": math64.expm1,
     "log": math64.log,
+    "log2": math64.log2,
+    "log1p": math64.log1p,
     "tanh": math64.tanh,
     "sigmoid": math64.sigmoid,
     "erf": math64.erf,
