@@ -188,6 +188,8 @@ def integer_operators(dtype: str) -> Iterator[Operator]:
     yield Operator("abs", dtype, dtype, 1, te.abs, _integers(abs, dtype))
     yield Operator("minimum", dtype, dtype, 2, te.minimum, np.minimum)
     yield Operator("maximum", dtype, dtype, 2, te.maximum, np.maximum)
+    yield Operator("sign", dtype, dtype, 1, te.sign, np.sign)
+    yield Operator("clip", dtype, dtype, 1, lambda x: te.clip(x, 1, 3), lambda x: np.clip(x, 1, 3))
     for name, function in _INTEGER_DIVISIONS.items():
         make = getattr(te, name)
         yield Operator(
@@ -259,6 +261,18 @@ def float_operators(dtype: str) -> Iterator[Operator]:
     yield Operator("neg", dtype, dtype, 1, operator.neg, np.negative)
     yield Operator("minimum", dtype, dtype, 2, te.minimum, np.fmin, either=True)
     yield Operator("maximum", dtype, dtype, 2, te.maximum, np.fmax, either=True)
+    yield Operator("isnan", dtype, "bool", 1, te.isnan, np.isnan)
+    yield Operator("isfinite", dtype, "bool", 1, te.isfinite, np.isfinite)
+    yield Operator("trunc", dtype, dtype, 1, te.trunc, np.trunc)
+    yield Operator("sign", dtype, dtype, 1, te.sign, lambda x: np.where(x == 0, x, np.sign(x)))
+    yield Operator(
+        "clip",
+        dtype,
+        dtype,
+        1,
+        lambda x: te.clip(te.where(te.isnan(x), 0, x), -1, 2.5),
+        lambda x: np.clip(np.where(np.isnan(x), x.dtype.type(0), x), x.dtype.type(-1), x.dtype.type(2.5)),
+    )
     for name, function in (("abs", np.abs), ("floor", np.floor), ("ceil", np.ceil), ("round", np.rint)):
         yield Operator(name, dtype, dtype, 1, getattr(te, name), function)
     yield Operator("sqrt", dtype, dtype, 1, te.sqrt, np.sqrt)

@@ -305,6 +305,15 @@ DTYPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
         lambda: define(lambda i, j: te.exp(I32[i, j])),
         ("'C'", "`exp` is for floats", "`I[i, j]`"),
     ),
+    "isnan of int": (
+        lambda: define(lambda i, j: te.isnan(I32[i, j])),
+        ("'C'", "`isnan` is for floats", "`I[i, j]`"),
+    ),
+    "trunc of int": (
+        lambda: define(lambda i, j: te.trunc(I32[i, j])),
+        ("'C'", "`trunc` is for floats", "`I[i, j]`"),
+    ),
+    "sign of a condition": (lambda: define(lambda i, j: te.sign(i < j)), ("'C'", "`sign` is for numbers")),
     "number as condition": (
         lambda: define(lambda i, j: te.if_then_else(I32[i, j], 1.0, 2.0)),
         ("'C'", "`if_then_else` needs a condition", "`I[i, j]`"),

@@ -151,6 +151,22 @@ def test_rounding_functions(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_functions_made_of_choices(dtype: str) -> None:
+    values = [-np.inf, -2.5, -0.5, 0.0, 0.5, 2.5, np.inf, np.nan]
+    assert apply(te.trunc, values[:-1], dtype=dtype).tolist() == [-np.inf, -2, 0, 0, 0, 2, np.inf]
+    assert apply(te.sign, values[:-1], dtype=dtype).tolist() == [-1, -1, -1, 0, 1, 1, 1]
+    assert apply(te.isnan, values, dtype=dtype, result="bool").tolist() == [False] * 7 + [True]
+    assert (
+        apply(te.isfinite, values, dtype=dtype, result="bool").tolist() == [False] + [True] * 5 + [False] * 2
+    )
+    clipped = apply(lambda x: te.clip(x, -1, 2.0), values[:-1], dtype=dtype)
+    assert clipped.tolist() == [-1, -1, -0.5, 0, 0.5, 2, 2]
+    assert np.isnan(apply(te.sign, [np.nan], dtype=dtype))
+    assert np.isnan(apply(te.trunc, [np.nan], dtype=dtype))
+    assert apply(lambda x: te.where(x > 0, x, 1.0), [-1.0, 2.0], dtype=dtype).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_negation_of_zeros(dtype: str) -> None:
     computed = apply(lambda x: -x, [0.0, -0.0, 1.0], dtype=dtype).astype(np.float64)
     assert [math.copysign(1, value) for value in computed] == [-1, 1, -1]

@@ -22,15 +22,18 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ansor.dtypes import int_range, is_float
+from ansor.dtypes import dtype_info, int_range, is_float
+from ansor.errors import DefinitionError
 from ansor.te.expr import (
     FLOAT_MAX,
     BinaryOp,
     Expr,
     ExprLike,
+    as_expr,
     binary,
     call,
     const,
+    refuse_tensor,
     select,
 )
 
@@ -43,6 +46,9 @@ def if_then_else(cond: ExprLike, then: ExprLike, other: ExprLike) -> Expr:
     The way to write padding: the side that is not chosen may read out of bounds.
     """
     return select(cond, then, other, lazy=True)
+
+
+where = select
 
 
 def all(*conditions: ExprLike) -> Expr:
@@ -129,6 +135,40 @@ def minimum(a: ExprLike, b: ExprLike) -> Expr:
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
     """The greater of two values."""
     return binary(BinaryOp.MAX, a, b)
+
+
+def clip(x: ExprLike, low: ExprLike, high: ExprLike) -> Expr:
+    """`x`, but no less than `low` and no more than `high`."""
+    return minimum(maximum(x, low), high)
+
+
+def sign(x: ExprLike) -> Expr:
+    """1, -1, or of zeros and NaN the number itself, in the dtype of `x`."""
+    value = _number("sign", x)
+    if dtype_info(value.dtype).kind == "uint":
+        return minimum(value, 1)
+    return select(binary(BinaryOp.GT, value, 0), 1, select(binary(BinaryOp.LT, value, 0), -1, value))
+
+
+def isnan(x: ExprLike) -> Expr:
+    """Whether a float is NaN."""
+    value = _number("isnan", x, floats=True)
+    return binary(BinaryOp.NE, value, value)
+
+
+def isfinite(x: ExprLike) -> Expr:
+    """Whether a float is neither infinite nor NaN."""
+    return binary(BinaryOp.LT, abs(_number("isfinite", x, floats=True)), float("inf"))
+
+
+def _number(name: str, x: ExprLike, *, floats: bool = False) -> Expr:
+    """`x` as an expression; refuses what `name` is not for: conditions, integers if it is for floats."""
+    refuse_tensor(name, x)
+    value = as_expr(x)
+    if value.dtype == "bool" or (floats and not is_float(value.dtype)):
+        kind = "floats" if floats else "numbers"
+        raise DefinitionError(f"`{name}` is for {kind}, found {value.dtype} `{value}`; cast it first")
+    return value
 
 
 def power(a: ExprLike, b: ExprLike) -> Expr:
@@ -227,3 +267,9 @@ def ceil(x: ExprLike) -> Expr:
 def round(x: ExprLike) -> Expr:
     """The nearest integer, halves to even, as a float."""
     return call("round", x)
+
+
+def trunc(x: ExprLike) -> Expr:
+    """The integer that is nearest of those not farther from 0, as a float."""
+    value = _number("trunc", x, floats=True)
+    return select(binary(BinaryOp.LT, value, 0), ceil(value), floor(value))
