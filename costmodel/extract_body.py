@@ -30,6 +30,7 @@ from ansor.schedule.stages import Annotation, made_from
 from ansor.schedule.state import State
 from ansor.te.construct import fold
 from ansor.te.expr import (
+    BITWISE,
     COMPARISONS,
     LOGICAL,
     Binary,
@@ -438,7 +439,7 @@ def _operation(expr: Expr) -> str:
             kind = _kind(expr.a.dtype)
             if not kind:
                 return "bool_op"
-            if op in _ADD:
+            if op in _ADD or op in BITWISE:
                 return f"{kind}_addsub"
             if op is BinaryOp.MUL:
                 return f"{kind}_mul"

@@ -30,7 +30,7 @@ POSITIONS: Final = (
 )
 _OPERATION_TEXT: Final = {
     "mad": "additions and subtractions of a product, points times nodes; these nodes count below, too",
-    "addsub": "additions and subtractions in the stored value, points times nodes",
+    "addsub": "additions, subtractions and operators on bits in the stored value, points times nodes",
     "mul": "multiplications, points times nodes",
     "divmod": "divisions and remainders, points times nodes",
     "cmp": "minima, maxima and comparisons of such operands, points times nodes",

@@ -16,7 +16,7 @@ import numpy as np
 
 from ansor import te
 from ansor.codegen.llvm.mathlib import MAX_ULP
-from ansor.dtypes import DTYPES, int_range, is_float, is_integer, to_numpy
+from ansor.dtypes import DTYPES, dtype_info, int_range, is_float, is_integer, to_numpy
 from ansor.te import Expr, Tensor
 from ansor.workloads.catalogue import Array
 
@@ -180,7 +180,39 @@ _INTEGER_DIVISIONS: dict[str, Callable[[int, int], int]] = {
 }
 
 
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "and_": operator.and_,
+    "or_": operator.or_,
+    "xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+}
+
+
+def bit_operators(dtype: str) -> Iterator[Operator]:
+    """Shifts by data of any value, which counts modulo the bits; and all by constants."""
+    bits, (low, high) = dtype_info(dtype).bits, int_range(dtype)
+    yield Operator("invert", dtype, dtype, 1, operator.invert, _integers(operator.invert, dtype))
+    for name, function in _BITS.items():
+        shifts = name.endswith("shift")
+
+        def exact(a: int, b: int, function: Any = function, shifts: bool = shifts) -> int:
+            return function(a, b % bits if shifts else b)
+
+        yield Operator(name, dtype, dtype, 2, function, _integers(exact, dtype))
+        for number in (0, 3, bits - 1) if shifts else (0, 7, 12, high, low, high ^ 5):
+            yield Operator(
+                f"{name} by {number}",
+                dtype,
+                dtype,
+                1,
+                lambda a, function=function, number=number: function(a, number),
+                _integers(lambda a, function=function, number=number: function(a, number), dtype),
+            )
+
+
 def integer_operators(dtype: str) -> Iterator[Operator]:
+    yield from bit_operators(dtype)
     for name in ("add", "sub", "mul"):
         function = getattr(operator, name)
         yield Operator(name, dtype, dtype, 2, function, _integers(function, dtype))

@@ -32,6 +32,8 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "a condition": lambda i, j: te.select(i * LARGE < j, 1, 2),
     "a lazy condition": lambda i, j: te.if_then_else((i * LARGE + j) % 7 < 3, i, j),
     "an equality": lambda i, j: te.cast(i * (1 << 30) == 0, "int32"),
+    "bits of both": lambda i, j: (i * LARGE) ^ ((j * LARGE) & ~i) | (j << 3),
+    "bits by axes": lambda i, j: te.cast((i * LARGE) >> j, "int64") + te.cast((i - 3) << (j + 20), "int64"),
     "a large constant": lambda i, j: te.cast(i + (2**31 - 3), "int64"),
 }
 
@@ -59,6 +61,9 @@ def test_what_may_wrap_is_told_by_the_ranges_of_loops() -> None:
 INDICES: dict[str, Callable[..., Any]] = {
     "a remainder of data": lambda i, key: te.floormod(key * LARGE + 12345, 100),
     "a quotient of data": lambda i, key: te.floordiv(key * LARGE, 1 << 26) + 32,
+    "bits of data": lambda i, key: (((key ^ i) * LARGE) ^ (key >> i)) & 63,
+    "a bit by data": lambda i, key: (1 << (key + 32)) & 64,
+    "high bits of data": lambda i, key: ((key << 26) >> 26) + 32,
     "clipped data": lambda i, key: te.maximum(te.minimum(key + (2**31 - 2), 99), 0),
     "a remainder of axes": lambda i, key: te.floormod(i * LARGE + 12345, 100),
 }
@@ -119,3 +124,49 @@ def test_regions_of_indices_that_fit_stay_small() -> None:
     c = te.compute((1 << 10,), lambda i: b[(i * 2097151) // (1 << 21) + 32], name="C")
     region = infer_bounds(te.create_schedule(c).state).stages[1].region
     assert [interval.width for interval in region] == [1023]
+
+
+BITS_OF_AXES: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "high bits": (lambda i: i >> 3, 2),
+    "low bits": (lambda i: (i & 3) + 5, 4),
+    "a multiple": (lambda i: i << 2, 61),
+    "the last first": (lambda i: ~i + 16, 16),
+    "one bit of many": (lambda i: i ^ 1, 64),
+    "any bits": (lambda i: (i << 1) | (i & 1), 64),
+}
+
+
+@pytest.mark.parametrize("what", BITS_OF_AXES)
+def test_regions_of_bits_are_small_or_whole(what: str) -> None:
+    index, width = BITS_OF_AXES[what]
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((16,), lambda i: b[index(i)], name="C")
+    state = te.create_schedule(c).state
+    (region,) = infer_bounds(state).stages[1].region
+    assert region.width == width
+    s = te.create_schedule(c)
+    _, inner = s[c].split(c.op.axis[0], factor=8)
+    s[b].compute_at(s[c], inner)
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize("at", ["root", "inside"])
+def test_bits_of_data_and_reductions_of_bits(at: str) -> None:
+    """Weights of 4 bits, two in a byte, of which a table gives the values; and their parity."""
+    packed, table = te.placeholder((6, 16), "uint8", "W"), te.placeholder((16,), name="T")
+    doubled = te.compute((16,), lambda i: table[i] * 2.0, name="D")
+    nibble = te.compute(
+        (6, 32), lambda i, j: (packed[i, j >> 1] >> te.cast((j & 1) << 2, "uint8")) & 15, name="N"
+    )
+    looked_up = te.compute((6, 32), lambda i, j: doubled[nibble[i, j]], name="L")
+    parity = te.comm_reducer(lambda x, y: x ^ y, lambda dtype: te.const(0, dtype), name="parity")
+    k = te.reduce_axis((0, 32), name="k")
+    bits = te.compute((6,), lambda i: parity(nibble[i, k] & 5, axis=k), name="P")
+    s = te.create_schedule([looked_up, bits])
+    s[nibble].compute_inline()
+    _, inner = s[looked_up].split(looked_up.op.axis[1], factor=8)
+    s[looked_up].vectorize(inner)
+    if at == "inside":
+        s[doubled].compute_at(s[looked_up], looked_up.op.axis[0])
+    check_all(Case.of(s.state))

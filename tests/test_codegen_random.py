@@ -27,6 +27,7 @@ from ansor.te.expr import (
 from tests.codegen_helper import run
 
 DTYPES = ("float32", "float64", "int32", "int8", "uint8", "int64", "uint16", "float16", "bfloat16")
+BITS = (BinaryOp.BITAND, BinaryOp.BITOR, BinaryOp.XOR, BinaryOp.SHL, BinaryOp.SHR)
 KINDS = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL)
 
 
@@ -49,7 +50,7 @@ class Generator:
 
     def index(self, vars_: list[Var], depth: int = 2) -> Expr:
         """An integer expression of any value."""
-        kind = self.pick(0, 9 if depth else 1)
+        kind = self.pick(0, 10 if depth else 1)
         if kind == 0:
             return const(self.pick(-5, 30))
         if kind <= 2:
@@ -67,6 +68,10 @@ class Generator:
         if kind == 8:
             ops = (BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
             return binary(ops[self.pick(0, 1)], a, self.nonzero())
+        if kind == 9:
+            op = BITS[self.pick(0, 4)]
+            b = self.index(vars_, depth - 1)
+            return binary(op, a, binary(BinaryOp.FLOORMOD, b, 4) if op in BITS[3:] else b)
         return select(self.condition(vars_, depth - 1), a, self.index(vars_, depth - 1))
 
     def nonzero(self) -> int:
@@ -121,7 +126,7 @@ class Generator:
             return select(Binary(BinaryOp.LT, a, b, "bool"), b, a)
         ops = [BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MIN, BinaryOp.MAX]
         if not is_float(self.dtype):
-            ops += [BinaryOp.MUL]
+            ops += [BinaryOp.MUL, *BITS]
         if depth == 1:
             ops += [BinaryOp.MUL]
         op = ops[self.pick(0, len(ops) - 1)]

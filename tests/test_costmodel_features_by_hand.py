@@ -690,6 +690,15 @@ def integers() -> Program:
     return Program([x, f, y], unchanged, {name: n * count for name, count in counts.items()})
 
 
+def bits() -> Program:
+    """A shift by data has a remainder for its count; operators on bits count as additions do."""
+    n = 24
+    x = te.placeholder((n,), "uint32", name="X")
+    y = te.compute((n,), lambda i: (x[i] >> x[i]) ^ (x[i] & 100), name="Y")
+    counts = {"int_addsub": 3, "int_divmod": 1, "int_mad": 0, "int_otherfunc": 0}
+    return Program([x, y], unchanged, {name: n * count for name, count in counts.items()})
+
+
 def gathered_rows(length: int, rows: int) -> Program:
     """Rows of two lines each, out of a table of a million: as many rows as there are numbers of rows."""
     row = 2 * FLOATS
@@ -794,6 +803,7 @@ PROGRAMS = {
         {"parallel_chunks": 2, "parallel_launches": 1, "parallel_balance": 2 / CORES, "parallel_cores": 2},
     ),
     "integers": integers(),
+    "bits": bits(),
     "gathered rows": gathered_rows(2**20, 64),
     "gathered rows of another million": gathered_rows(10**6, 100),
     "one number of gathered rows": gathered_channel(),

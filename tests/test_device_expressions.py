@@ -59,6 +59,13 @@ def both(cond: Expr) -> Expr:
         ((i - j) // 4, "((i - j) >> 2)"),
         ((i - j) % 4, "((i - j) & 3)"),
         ((i - j) // 3, "ansor_floordiv_int32(i - j, 3)"),
+        (y & (i | 12), "(B[i * 8 + j] & (i | 12))"),
+        (y >> 31, "(B[i * 8 + j] >> 31)"),
+        (1 << y, "(int)(1u << (B[i * 8 + j] & 31))"),
+        (
+            cast(y, "uint32") << cast(y, "uint32"),
+            "((unsigned int)B[i * 8 + j] << ((unsigned int)B[i * 8 + j] % 32u))",
+        ),
         ((j + 1) // n, "ansor_floordiv_int32(j + 1, n)"),  # n may be 0
         ((j + 1) // (n + 1), "(j + 1) / (n + 1)"),
         (y // n, "ansor_floordiv_int32(B[i * 8 + j], n)"),

@@ -10,6 +10,7 @@ import pytest
 from ansor.dtypes import to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, LoopKind, LoopNest
+from ansor.te.expr import int_value
 from tests.cuda_on_host import Run, each_language, run_together
 from tests.test_codegen_random import Generator
 
@@ -17,7 +18,7 @@ BOUND = (LoopKind.BLOCK_X, LoopKind.THREAD_Y, LoopKind.THREAD_X)
 
 
 def kernel_form(nest: LoopNest) -> LoopNest:
-    """Its parallel loops, which may run in any order, as blocks and threads."""
+    """Its parallel loops, which may run in any order, as blocks, of which there may be most, and threads."""
     loops: list[For] = []
     body = nest.body
     while isinstance(body, For):
@@ -28,6 +29,7 @@ def kernel_form(nest: LoopNest) -> LoopNest:
         if loop not in outside:
             kind = LoopKind.SERIAL if loop.kind is LoopKind.PARALLEL else loop.kind
             body = replace(loop, kind=kind, body=body)
+    outside.sort(key=lambda loop: int_value(loop.extent) or 0, reverse=True)
     for kind, loop in reversed(list(zip(BOUND, outside, strict=False))):
         body = replace(loop, kind=kind, body=body)
     return replace(nest, body=body)

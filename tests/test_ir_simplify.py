@@ -70,6 +70,11 @@ ARITHMETIC = {
     BinaryOp.FLOORMOD: np.mod,
     BinaryOp.TRUNCDIV: truncdiv,
     BinaryOp.TRUNCMOD: lambda x, y: x - y * truncdiv(x, y),
+    BinaryOp.BITAND: np.bitwise_and,
+    BinaryOp.BITOR: np.bitwise_or,
+    BinaryOp.XOR: np.bitwise_xor,
+    BinaryOp.SHL: np.left_shift,
+    BinaryOp.SHR: np.right_shift,
     BinaryOp.MIN: np.minimum,
     BinaryOp.MAX: np.maximum,
     BinaryOp.EQ: np.equal,
@@ -126,7 +131,9 @@ class Maker:
         if kind < 0.9:
             divisor = Const(self.pick(FACTORS), self.dtype)
             return Binary(self.pick(TRUNCATING), self.integer(depth - 1), divisor, self.dtype)
-        if kind < 0.93:
+        if kind < 0.95:
+            return self.bits(depth)
+        if kind < 0.97:
             return Select(
                 self.condition(depth - 1),
                 self.integer(depth - 1),
@@ -134,7 +141,7 @@ class Maker:
                 bool(self.rng.random() < 0.5),
                 self.dtype,
             )
-        if kind < 0.96:
+        if kind < 0.985:
             x = self.integer(depth - 1)  # the pieces of one number put together again
             d = Const(self.pick(FACTORS), self.dtype)
             quotient = Binary(BinaryOp.FLOORDIV, x, d, self.dtype)
@@ -144,6 +151,13 @@ class Maker:
         narrow = Maker(self.rng, self.variables, self.dtype)
         other = self.pick(["int64", "int32", "int8", "uint8"])
         return Cast(Cast(narrow.integer(depth - 1), other), self.dtype)
+
+    def bits(self, depth):
+        op = self.pick([BinaryOp.BITAND, BinaryOp.BITOR, BinaryOp.XOR, BinaryOp.SHL, BinaryOp.SHR])
+        a, b = self.integer(depth - 1), self.integer(depth - 1)
+        if op in (BinaryOp.SHL, BinaryOp.SHR):
+            b = Binary(BinaryOp.FLOORMOD, b, Const(self.pick([2, 3, 8]), self.dtype), self.dtype)
+        return Binary(op, a, b, self.dtype)
 
     def condition(self, depth):
         kind = self.rng.random()
@@ -240,6 +254,16 @@ def load(buffer, index):
         (k // 2 // 3, "k//6"),
         (k % 12 // 4, "k//4%3"),
         (k % 16, "k"),
+        ((i * 4 + j) >> 2, "i"),
+        ((i * 4 + j) & 3, "j"),
+        (((i << 2) | j) - (j | (i << 2)), "bitor(i*4, j) - bitor(j, i*4)"),
+        (k >> 1 >> 1, "k//4"),
+        (~k + 16, "15 - k"),
+        (1 << j, "shl(1, j)"),
+        (k >> (j + 4), "0"),
+        (k >> (j % 1 + 1), "k//2"),
+        ((i ^ j) & 7, "xor(i, j)"),
+        ((k & 12) % 16, "bitand(k, 12)"),
         (k // 4 * 4 + k % 4, "k"),
         (k // 4 * 4 + k // 2 % 2 * 2 + k % 2, "k"),
         (k // 4 % 2 * 4 + k % 4, "k%8"),

@@ -210,6 +210,13 @@ def test_comparisons_of_a_number_with_an_index(compare: str) -> None:
     check_same(te.create_schedule(y).state)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
+def test_operators_on_bits(dtype: str) -> None:
+    x = te.placeholder((8,), dtype, name="X")
+    y = te.compute((8,), lambda i: (x[i] >> x[7 - i]) ^ (3 << x[i]) & ~x[i] | (x[i] & 100), name="Y")
+    check_same(te.create_schedule(y).state)
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 1, 0), (3, 0, 2, 1), (2, 1, 3, 0)])
 def test_the_order_of_stages_is_that_of_the_arguments(order: tuple[int, ...]) -> None:
     a, b = te.placeholder((8,), name="A"), te.placeholder((8,), name="B")

@@ -166,7 +166,7 @@ def test_equality_builds_an_expression_and_is_safe() -> None:
 
 
 def test_operators() -> None:
-    i, x = te.var("i"), A[0, 0]
+    i, j, x = te.var("i"), te.var("j"), A[0, 0]
     cases = {
         "(1 + i)": 1 + i,
         "(1 - i)": 1 - i,
@@ -180,6 +180,16 @@ def test_operators() -> None:
         "truncmod(i, 3)": te.truncmod(i, 3),
         "floordiv(i, 3)": te.indexdiv(i, 3),
         "floormod(i, 3)": te.indexmod(i, 3),
+        "floordiv(i, 8)": i >> 3,
+        "(i*8)": i << 3,
+        "floormod(i, 8)": i & 7,
+        "(-1 - i)": ~i,
+        "(12 & i)": 12 & i,
+        "(12 | i)": 12 | i,
+        "(i ^ j)": i ^ j,
+        "(i >> 31)": i >> 31,
+        "(1 << floormod(j, 32))": 1 << j,
+        "(i >> floormod(j, 8))": i >> (j & 7),
         "pow(A[0, 0], 2f)": x**2,
         "pow(2f, A[0, 0])": 2**x,
         "abs(i)": abs(i),
@@ -202,6 +212,15 @@ def test_constants_fold() -> None:
         "-4",
         "-3",
     ]
+    assert all(expr is i for expr in (i & -1, i | 0, i ^ 0, 0 ^ i, i << 0, i >> 0))
+    assert [str(e) for e in (i & 0, i | -1, te.const(-7) >> 1, te.const(5) ^ 3, te.shift_left(3, 4))] == [
+        "0",
+        "-1",
+        "-4",
+        "6",
+        "48",
+    ]
+    assert str(te.bitwise_not(te.const(5, "uint8"))) == "uint8(250)"
     assert str(te.const(100, "int8") + 100) == "int8(-56)"
     assert te.select(te.const(True), i, 0) is i
     assert str(te.all()) == "True"

@@ -323,6 +323,33 @@ DTYPES: dict[str, tuple[Thunk, tuple[str, ...]]] = {
         lambda: define(lambda i, j: te.logical_not(I32[i, j])),
         ("'C'", "`not`", "`I[i, j]`"),
     ),
+    "bits of floats": (
+        lambda: define(lambda i, j: A[i, j] & 1),
+        ("'C'", "`&` is for integers", "float32 `A[i, j]`", "cast"),
+    ),
+    "floats shifted": (
+        lambda: define(lambda i, j: 1 << A[i, j]),
+        ("'C'", "`<<` is for integers", "float32", "cast"),
+    ),
+    "floats inverted": (
+        lambda: define(lambda i, j: ~A[i, j]),
+        ("'C'", "`~` is for integers and conditions", "float32 `A[i, j]`"),
+    ),
+    "exclusive or of conditions": (lambda: define(lambda i, j: (i < j) ^ (j < i)), ("'C'", "`^`", "bool")),
+    "bits of a number and a condition": (
+        lambda: define(lambda i, j: I32[i, j] & (i < j)),
+        ("'C'", "`&` of int32 `I[i, j]` and bool", "te.cast"),
+    ),
+    "bits of two dtypes": (
+        lambda: define(lambda i, j: te.cast(i, "uint8") | I32[i, j]),
+        ("'C'", "`|` of uint8", "int32 `I[i, j]`", "te.cast"),
+    ),
+    "shift by too many bits": (
+        lambda: define(lambda i, j: te.cast(I32[i, j], "uint8") << 8),
+        ("'C'", "`<<` of uint8", "by 8", "0..7"),
+    ),
+    "shift by less than none": (lambda: define(lambda i, j: I32[i, j] >> -1), ("'C'", "by -1", "0..31")),
+    "a tensor shifted": (lambda: define(lambda i, j: I32 >> 1), ("'C'", "I[i0, i1]")),
     "arithmetic on bool": (lambda: define(lambda i, j: (i < j) + (j < i)), ("'C'", "not defined for bool")),
     "fraction to int": (lambda: define(lambda i, j: I32[i, j] + 0.5), ("'C'", "0.5", "int32")),
     "constant too large": (lambda: define(lambda i, j: I32[i, j] + 2**31), ("'C'", "does not fit int32")),

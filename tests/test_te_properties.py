@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansor import te
-from ansor.dtypes import DTYPES, int_range, is_float, is_integer, to_numpy
+from ansor.dtypes import DTYPES, dtype_info, int_range, is_float, is_integer, to_numpy
 from ansor.te import interp
-from ansor.te.expr import wrap_int
+from ansor.te.expr import Const, wrap_int
 from ansor.te.interp import evaluate, evaluate_points
 
 ROWS, COLUMNS = 3, 4
@@ -105,11 +105,26 @@ DIVISIONS = [
     (te.truncdiv, truncated),
     (te.truncmod, lambda a, b: a - b * truncated(a, b)),
 ]
+BITS = [(operator.and_, operator.and_), (operator.or_, operator.or_), (operator.xor, operator.xor)]
 ARITHMETIC = [(operator.add, operator.add), (operator.sub, operator.sub), (operator.mul, operator.mul)]
 EXTREMES = {
     True: [(te.minimum, np.minimum), (te.maximum, np.maximum)],
     False: [(te.minimum, min), (te.maximum, max)],
 }
+
+
+def shift(function: Any, a: Term, b: Term) -> Term:
+    """By a count of any value, taken modulo the bits; a constant is refused unless it is one."""
+    bits = dtype_info(a.dtype).bits
+    return binary(
+        a.dtype,
+        lambda x, y: function(x, y % bits if isinstance(y, Const) else y),
+        lambda x, y: function(x, y % bits),
+        a,
+        b,
+    )
+
+
 ORDER = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
 
 
@@ -152,7 +167,17 @@ def condition(draw: Any, sub: Sub) -> Term:
 
 
 def calculation(draw: Any, sub: Sub, dtype: str) -> Term:
-    match draw(st.sampled_from(["arithmetic", "arithmetic", "extreme", "division"])):
+    bits = [] if is_float(dtype) else ["bits", "shift", "inverse"]
+    match draw(st.sampled_from(["arithmetic", "arithmetic", "extreme", "division", *bits])):
+        case "bits":
+            return binary(dtype, *draw(st.sampled_from(BITS)), sub(dtype), sub(dtype))
+        case "shift":
+            return shift(draw(st.sampled_from([operator.lshift, operator.rshift])), sub(dtype), sub(dtype))
+        case "inverse":
+            inner = sub(dtype)
+            return Term(
+                dtype, lambda v, t: ~inner.build(v, t), lambda p, x: wrapped(~inner.value(p, x), dtype)
+            )
         case "arithmetic":
             return binary(dtype, *draw(st.sampled_from(ARITHMETIC)), sub(dtype), sub(dtype))
         case "extreme":

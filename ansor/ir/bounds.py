@@ -126,8 +126,6 @@ def interval_of(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
             return min(a[0], b[0]), min(a[1], b[1])
         case BinaryOp.MAX:
             return max(a[0], b[0]), max(a[1], b[1])
-        case BinaryOp.XOR if min(a[0], b[0]) >= 0 and max(a[1], b[1]) < inf:
-            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
         case BinaryOp.FLOORDIV | BinaryOp.TRUNCDIV:
             if b[0] == b[1] and b[0] > 0 and (op is BinaryOp.FLOORDIV or a[0] >= 0):
                 return floor_divide(a, int(b[0]))
@@ -137,6 +135,23 @@ def interval_of(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
             far = max(abs(b[0]), abs(b[1]))
             positive = b[0] >= 0 if op is BinaryOp.FLOORMOD else a[0] >= 0
             return (0 if positive else -far), far
+        case _:
+            return _bits_of(op, a, b)
+
+
+def _bits_of(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
+    """The same of the operators on bits."""
+    low, high = hull(a, b)
+    match op:
+        case BinaryOp.BITAND if max(a[0], b[0]) >= 0:
+            return 0, min(side[1] for side in (a, b) if side[0] >= 0)
+        case BinaryOp.BITAND | BinaryOp.BITOR | BinaryOp.XOR if -inf < low and high < inf:
+            bits = max(int(end if end >= 0 else -1 - end).bit_length() for end in (low, high))
+            return (0 if low >= 0 else -1 << bits), (1 << bits) - 1
+        case BinaryOp.SHL if b[0] >= 0 and b[1] < inf:
+            return multiply(a, (1 << int(b[0]), 1 << int(b[1])))
+        case BinaryOp.SHR if b[0] >= 0 and b[1] < inf:
+            return hull(floor_divide(a, 1 << int(b[0])), floor_divide(a, 1 << int(b[1])))
         case _:
             return None
 

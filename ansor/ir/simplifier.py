@@ -18,7 +18,9 @@ from ansor.ir.bounds import (
     Bounds,
     Interval,
     OptionalInterval,
+    exceeds,
     hull,
+    interval_of,
     merged,
     to_interval,
     to_optional,
@@ -27,6 +29,7 @@ from ansor.ir.comparisons import ORDER, below_zero, compared
 from ansor.ir.learning import Sum, learn_ranges
 from ansor.ir.rewriting import NEGATED, operands
 from ansor.te.expr import (
+    BITWISE,
     COMPARISONS,
     FOLDERS,
     LOGICAL,
@@ -41,6 +44,7 @@ from ansor.te.expr import (
     Reduce,
     Select,
     Var,
+    arithmetic_of_bits,
     children,
     distinct_nodes,
     int_value,
@@ -245,8 +249,8 @@ class Simplifier:
                 result = table.multiply(a, b, dtype)
             case BinaryOp.MIN | BinaryOp.MAX:
                 result = self._extreme(expr, self.exact(a, dtype), self.exact(b, dtype))
-            case BinaryOp.XOR:
-                result = self._exclusive(expr, self.exact(a, dtype), self.exact(b, dtype))
+            case _ if op in BITWISE:
+                result = self._bitwise(expr, self.exact(a, dtype), self.exact(b, dtype))
             case _:
                 result = self._division(expr, self.exact(a, dtype), self.exact(b, dtype))
         return table.recombined(table.opened(result), dtype)
@@ -273,17 +277,16 @@ class Simplifier:
         index = self.table.is_index(a) and self.table.is_index(b)
         return self._opaque(node, (pick(a_low, b_low), pick(a_high, b_high)), index=index)
 
-    def _exclusive(self, expr: Binary, a: Affine, b: Affine) -> Affine:
-        """Bits of either; of numbers that are not negative none is above the highest of both."""
-        for one, other in ((a, b), (b, a)):
-            if not one.terms and one.const == 0:
-                return other
+    def _bitwise(self, expr: Binary, a: Affine, b: Affine) -> Affine:
+        """An operator on bits: arithmetic, if it is that by now, or an atom."""
+        plain = arithmetic_of_bits(expr.op, *(self.table.build(side, expr.dtype) for side in (a, b)))
+        if plain is not None:
+            return self.affine(plain)
         node = self._rebuilt(expr, a, b)
-        (a_low, a_high), (b_low, b_high) = self.table.interval(a), self.table.interval(b)
-        if min(a_low, b_low) < 0 or max(a_high, b_high) == inf:
+        found = interval_of(expr.op, self.table.interval(a), self.table.interval(b))
+        if found is None or exceeds(found, expr.dtype):
             return self._opaque(node)
-        most = (1 << int(max(a_high, b_high)).bit_length()) - 1
-        return self._opaque(node, (0, most), index=self.table.is_index(a) and self.table.is_index(b))
+        return self._opaque(node, found, index=self.table.is_index(a) and self.table.is_index(b))
 
     def _rebuilt(self, expr: Binary, a: Affine, b: Affine) -> Expr:
         return with_children(expr, (self.table.build(a, expr.dtype), self.table.build(b, expr.dtype)))
@@ -411,4 +414,4 @@ class Simplifier:
         return self._compare(BinaryOp.LT, form, constant(0), dtype)
 
 
-_TOTAL = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.XOR})
+_TOTAL = BITWISE | {BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX}

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ansor.dtypes import dtype_info, int_range, is_float, to_numpy
+from ansor.dtypes import dtype_info, int_range, is_float, is_integer, to_numpy
 from ansor.errors import DefinitionError
 from ansor.te.nodes import (
+    BITWISE,
     COMPARISONS,
+    DIVISIONS,
     FLOAT_MAX,
     INDEX_DTYPE,
-    INTEGER_ONLY,
     INTRINSICS,
     LOGICAL,
     Binary,
@@ -125,14 +126,15 @@ def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
     DefinitionError
         If the operand dtypes differ or the operator is not defined for them.
     """
+    name = _SIGNS.get(op, str(op))
     for side in (a, b):
-        refuse_tensor(str(op), side)
-    x, y = _match(str(op), a, b)
+        refuse_tensor(name, side)
+    x, y = _match(name, a, b)
     info = dtype_info(x.dtype)
     if op in LOGICAL and info.kind != "bool":
         raise DefinitionError(f"`{op}` needs conditions, found {x.dtype} `{x}` and `{y}`")
-    if op in INTEGER_ONLY and info.kind not in ("int", "uint"):
-        raise DefinitionError(f"`{op}` is for integers, found {x.dtype} `{x}`")
+    if (op in DIVISIONS or op in BITWISE) and info.kind not in ("int", "uint"):
+        raise DefinitionError(f"`{name}` is for integers, found {x.dtype} `{x}`; cast it first")
     if op is BinaryOp.DIV and info.kind != "float":
         raise DefinitionError(
             f"`/` is for floats, found {x.dtype} `{x}`; use // (floor), te.truncdiv, or cast to float"
@@ -140,7 +142,48 @@ def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
     if info.kind == "bool" and op not in LOGICAL and op not in COMPARISONS:
         raise DefinitionError(f"`{op}` is not defined for bool `{x}`; cast it first")
     dtype = "bool" if op in COMPARISONS or op in LOGICAL else x.dtype
+    if op in _SHIFTS:
+        y = _shift_count(name, x, y)
     return fold(op, x, y, dtype)
+
+
+_SHIFTS = frozenset({BinaryOp.SHL, BinaryOp.SHR})
+_SIGNS = {
+    BinaryOp.BITAND: "&",
+    BinaryOp.BITOR: "|",
+    BinaryOp.XOR: "^",
+    BinaryOp.SHL: "<<",
+    BinaryOp.SHR: ">>",
+}
+
+
+def bitwise(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
+    """`op` on the bits of integers; of conditions `&` and `|` are what te.all and te.any are."""
+    logical = {BinaryOp.BITAND: BinaryOp.AND, BinaryOp.BITOR: BinaryOp.OR}.get(op)
+    dtypes = {side.dtype for side in (a, b) if isinstance(side, Expr)}
+    return binary(logical if logical is not None and dtypes == {"bool"} else op, a, b)
+
+
+def inverted(value: ExprLike) -> Expr:
+    """All bits of an integer turned; of a condition its negation."""
+    expr = as_expr(value)
+    if is_integer(expr.dtype):
+        return binary(BinaryOp.XOR, expr, Const(wrap_int(-1, expr.dtype), expr.dtype))
+    if is_float(expr.dtype):
+        raise DefinitionError(f"`~` is for integers and conditions, found {expr.dtype} `{expr}`")
+    return logical_not(expr)
+
+
+def _shift_count(name: str, shifted: Expr, count: Expr) -> Expr:
+    """How far to shift: a constant is checked, any other number is taken modulo the bits."""
+    bits, known = dtype_info(shifted.dtype).bits, int_value(count)
+    if known is not None and not 0 <= known < bits:
+        raise DefinitionError(
+            f"`{name}` of {shifted.dtype} `{shifted}` by {known}: a constant count is in 0..{bits - 1}"
+        )
+    if isinstance(count, Binary) and count.op is BinaryOp.FLOORMOD and 0 < (int_value(count.b) or 0) <= bits:
+        return count
+    return fold(BinaryOp.FLOORMOD, count, Const(bits, count.dtype), count.dtype)
 
 
 def fold(op: BinaryOp, x: Expr, y: Expr, dtype: str) -> Expr:
@@ -149,7 +192,7 @@ def fold(op: BinaryOp, x: Expr, y: Expr, dtype: str) -> Expr:
     Floats are never folded, since the result would not be rounded as at run time; nor is a division by
     zero, which may stand on the side of a lazy choice that is never taken.
     """
-    if op in INTEGER_ONLY and int_value(y) == 0:
+    if op in DIVISIONS and int_value(y) == 0:
         return Binary(op, x, y, dtype)
     if isinstance(x, Const) and isinstance(y, Const) and not is_float(x.dtype):
         value = FOLDERS[op](x.value, y.value)
@@ -179,6 +222,44 @@ def _drop_neutral(op: BinaryOp, x: Expr, y: Expr) -> Expr | None:
             return x
         case BinaryOp.FLOORMOD | BinaryOp.TRUNCMOD if vy == 1:
             return Const(0, x.dtype)
+        case _ if op in BITWISE:
+            return arithmetic_of_bits(op, x, y)
+        case _:
+            return None
+
+
+def arithmetic_of_bits(op: BinaryOp, x: Expr, y: Expr) -> Expr | None:
+    """
+    What an operator on bits is as arithmetic, where one side is a constant; None if it is none.
+
+    A shift by 3 is a product with 8 or a quotient by it, the last 3 bits are the remainder of that, and all
+    bits turned are the distance from the number that has all: so what is known of indices holds for them.
+    """
+    if op not in _SHIFTS and isinstance(x, Const):
+        x, y = y, x
+    number, dtype = int_value(y), x.dtype
+    if number is None:
+        return None
+    every, (_, high) = wrap_int(-1, dtype), int_range(dtype)
+
+    def by(op: BinaryOp, value: int) -> Expr:
+        return fold(op, x, Const(wrap_int(value, dtype), dtype), dtype)
+
+    match op:
+        case BinaryOp.SHL:
+            return by(BinaryOp.MUL, 1 << number)
+        case BinaryOp.SHR if 1 << number <= high:
+            return by(BinaryOp.FLOORDIV, 1 << number)
+        case BinaryOp.BITAND if number == every:
+            return x
+        case BinaryOp.BITAND if 0 <= number < high and number & (number + 1) == 0:
+            return by(BinaryOp.FLOORMOD, number + 1)
+        case BinaryOp.BITOR if number == every:
+            return Const(every, dtype)
+        case BinaryOp.BITOR | BinaryOp.XOR if number == 0:
+            return x
+        case BinaryOp.XOR if number == every:
+            return fold(BinaryOp.SUB, Const(every, dtype), x, dtype)
         case _:
             return None
 
@@ -203,7 +284,11 @@ FOLDERS: dict[BinaryOp, Callable[[Number, Number], Number]] = {
     BinaryOp.FLOORMOD: lambda a, b: a % b,
     BinaryOp.TRUNCDIV: lambda a, b: _trunc_div(int(a), int(b)),
     BinaryOp.TRUNCMOD: lambda a, b: int(a) - int(b) * _trunc_div(int(a), int(b)),
+    BinaryOp.BITAND: lambda a, b: int(a) & int(b),
+    BinaryOp.BITOR: lambda a, b: int(a) | int(b),
     BinaryOp.XOR: lambda a, b: int(a) ^ int(b),
+    BinaryOp.SHL: lambda a, b: int(a) << int(b),
+    BinaryOp.SHR: lambda a, b: int(a) >> int(b),
     BinaryOp.MIN: min,
     BinaryOp.MAX: max,
     BinaryOp.EQ: lambda a, b: a == b,

@@ -19,8 +19,8 @@ from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
 from ansor.numbered import NumberedNames
 from ansor.te.expr import (
+    DIVISIONS,
     INDEX_DTYPE,
-    INTEGER_ONLY,
     AxisKind,
     Binary,
     Expr,
@@ -260,7 +260,7 @@ def _check_always_evaluated(what: str, root: Expr) -> None:
         pending.extend([node.cond] if isinstance(node, Select) and node.lazy else children(node))
         if isinstance(node, Read):
             _check_constant_indices(what, node)
-        if isinstance(node, Binary) and node.op in INTEGER_ONLY and int_value(node.b) == 0:
+        if isinstance(node, Binary) and node.op in DIVISIONS and int_value(node.b) == 0:
             raise DefinitionError(f"{what}: `{node.op}` of `{node.a}` by zero")
 
 

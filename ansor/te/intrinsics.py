@@ -6,6 +6,8 @@ What each computes, exactly, for the oracle and for every code generator:
   minus infinity, `truncdiv`/`truncmod` towards zero as in C. Quotient and remainder of a division by zero are
   0; the least integer divided by -1 wraps to itself, with the remainder 0. Neither costs anything where the
   divisor is a constant.
+- `&`, `|`, `^`, `~`, `<<` and `>>` of integers are those of two's complement, and wrap; `>>` of signed
+  integers keeps the sign. A count of bits that is data is taken modulo the bits of the dtype.
 - In two places arithmetic on axes and sizes is taken to fit its dtype instead: in the indices of tensors, and
   where it depends on sizes that are symbolic.
 - A float to integer cast truncates towards zero; NaN and values out of the integer's range are undefined.
@@ -31,8 +33,10 @@ from ansor.te.expr import (
     ExprLike,
     as_expr,
     binary,
+    bitwise,
     call,
     const,
+    inverted,
     refuse_tensor,
     select,
 )
@@ -109,6 +113,40 @@ def indexdiv(a: ExprLike, b: ExprLike) -> Expr:
 def indexmod(a: ExprLike, b: ExprLike) -> Expr:
     """The remainder of two non-negative indices (the same as `floormod`)."""
     return binary(BinaryOp.FLOORMOD, a, b)
+
+
+# -- bits of integers --------------------------------------------------------------------------------
+
+
+def bitwise_and(a: ExprLike, b: ExprLike) -> Expr:
+    """The bits that both integers have; also `a & b`."""
+    return bitwise(BinaryOp.BITAND, a, b)
+
+
+def bitwise_or(a: ExprLike, b: ExprLike) -> Expr:
+    """The bits that at least one of two integers has; also `a | b`."""
+    return bitwise(BinaryOp.BITOR, a, b)
+
+
+def bitwise_xor(a: ExprLike, b: ExprLike) -> Expr:
+    """The bits that one of two integers has and the other has not; also `a ^ b`."""
+    return bitwise(BinaryOp.XOR, a, b)
+
+
+def bitwise_not(a: ExprLike) -> Expr:
+    """The bits that an integer does not have; also `~a`."""
+    refuse_tensor("bitwise_not", a)
+    return inverted(a)
+
+
+def shift_left(a: ExprLike, b: ExprLike) -> Expr:
+    """`a` times 2 to the power of `b`, wrapped to the dtype; also `a << b`."""
+    return bitwise(BinaryOp.SHL, a, b)
+
+
+def shift_right(a: ExprLike, b: ExprLike) -> Expr:
+    """`a` divided by 2 to the power of `b`, rounded towards minus infinity; also `a >> b`."""
+    return bitwise(BinaryOp.SHR, a, b)
 
 
 # -- limits of dtypes --------------------------------------------------------------------------------

@@ -35,8 +35,13 @@ class BinaryOp(StrEnum):
     TRUNCDIV = "truncdiv"
     TRUNCMOD = "truncmod"
     """Integer division rounding towards zero, and its remainder (sign of the dividend), as in C."""
+    BITAND = "bitand"
+    BITOR = "bitor"
     XOR = "xor"
-    """Of the bits of two integers; in loop nests alone."""
+    """Of the bits of two integers, in two's complement."""
+    SHL = "shl"
+    SHR = "shr"
+    """Shifts by a count that is in `0 <= count < bits`; to the right signed integers keep their sign."""
     MIN = "min"
     MAX = "max"
     EQ = "eq"
@@ -51,13 +56,20 @@ class BinaryOp(StrEnum):
 
 COMPARISONS = frozenset({BinaryOp.EQ, BinaryOp.NE, BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE})
 LOGICAL = frozenset({BinaryOp.AND, BinaryOp.OR})
-INTEGER_ONLY = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})
+DIVISIONS = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})
+BITWISE = frozenset({BinaryOp.BITAND, BinaryOp.BITOR, BinaryOp.XOR, BinaryOp.SHL, BinaryOp.SHR})
 
 
 def _binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
     from ansor.te.construct import binary
 
     return binary(op, a, b)
+
+
+def _bitwise(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
+    from ansor.te.construct import bitwise
+
+    return bitwise(op, a, b)
 
 
 def _call(name: str, *args: ExprLike) -> Expr:
@@ -149,21 +161,39 @@ class Expr:
         return equality(BinaryOp.NE, self, other)
 
     def __and__(self, other: ExprLike) -> Expr:
-        return _binary(BinaryOp.AND, self, other)
+        return _bitwise(BinaryOp.BITAND, self, other)
 
     def __rand__(self, other: ExprLike) -> Expr:
-        return _binary(BinaryOp.AND, other, self)
+        return _bitwise(BinaryOp.BITAND, other, self)
 
     def __or__(self, other: ExprLike) -> Expr:
-        return _binary(BinaryOp.OR, self, other)
+        return _bitwise(BinaryOp.BITOR, self, other)
 
     def __ror__(self, other: ExprLike) -> Expr:
-        return _binary(BinaryOp.OR, other, self)
+        return _bitwise(BinaryOp.BITOR, other, self)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return _bitwise(BinaryOp.XOR, self, other)
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return _bitwise(BinaryOp.XOR, other, self)
+
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return _bitwise(BinaryOp.SHL, self, other)
+
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return _bitwise(BinaryOp.SHL, other, self)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return _bitwise(BinaryOp.SHR, self, other)
+
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return _bitwise(BinaryOp.SHR, other, self)
 
     def __invert__(self) -> Expr:
-        from ansor.te.construct import logical_not
+        from ansor.te.construct import inverted
 
-        return logical_not(self)
+        return inverted(self)
 
     __hash__ = object.__hash__
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ansor.codegen.c.literals import literal
 from ansor.codegen.c.text import PRODUCT, SUM, UNARY, Text, bracketed, call, converted, infix
 from ansor.dtypes import dtype_info, is_float
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, int_value
+from ansor.te.expr import BITWISE, Binary, BinaryOp, Cast, Const, Expr, int_value
 
 if TYPE_CHECKING:
     from ansor.codegen.c.expressions import Expressions
@@ -25,6 +25,13 @@ SIGNS: Final = {
     BinaryOp.SUB: ("-", SUM),
     BinaryOp.MUL: ("*", PRODUCT),
     BinaryOp.DIV: ("/", PRODUCT),
+}
+_BITS: Final = {
+    BinaryOp.BITAND: "&",
+    BinaryOp.BITOR: "|",
+    BinaryOp.XOR: "^",
+    BinaryOp.SHL: "<<",
+    BinaryOp.SHR: ">>",
 }
 _FLOOR: Final = frozenset((BinaryOp.FLOORDIV, BinaryOp.FLOORMOD))
 _QUOTIENT: Final = frozenset((BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV))
@@ -41,8 +48,8 @@ class Integers:
         """The value of an integer operator."""
         if expr.op in (BinaryOp.MIN, BinaryOp.MAX):
             return call(str(expr.op), self._as_int(expr.a), self._as_int(expr.b))
-        if expr.op is BinaryOp.XOR:
-            return self._exclusive(self._e.value(expr.a), self._e.value(expr.b))
+        if expr.op in BITWISE:
+            return self._bitwise(expr)
         if expr.op not in SIGNS:
             return self._division(expr)
         info, (sign, strength) = dtype_info(expr.dtype), SIGNS[expr.op]
@@ -69,11 +76,14 @@ class Integers:
         result = call(self._e.helpers.use(f"ansor_abs_{dtype if info.bits >= 32 else 'int32'}"), x)
         return result if info.bits >= 32 else converted(self._dialect.values[dtype], result)
 
-    @staticmethod
-    def _exclusive(a: Text, b: Text) -> Text:
-        """The bits of either, in parentheses, as few know how C's signs of bits bind."""
-        depth = max(a.depth_at(UNARY), b.depth_at(UNARY))
-        return bracketed(Text(f"{a.at(UNARY)} ^ {b.at(UNARY)}", size=a.size + b.size + 1, depth=depth))
+    def _bitwise(self, expr: Binary) -> Text:
+        """An operator on bits; to the left, signed and narrow numbers are shifted as unsigned ones."""
+        info, b = dtype_info(expr.dtype), self._e.value(expr.b)
+        if expr.op is not BinaryOp.SHL or (info.kind == "uint" and info.bits >= 32):
+            return _of_bits(_BITS[expr.op], self._e.value(expr.a), b)
+        unsigned = "uint64" if info.bits == 64 else "uint32"
+        shifted = _of_bits(_BITS[expr.op], self._modular(expr.a, unsigned), b)
+        return converted(self._dialect.values[expr.dtype], shifted)
 
     def _as_int(self, expr: Expr) -> Text:
         """An operand for which C has one function: narrow integers as int."""
@@ -127,7 +137,11 @@ class Integers:
     def _by_power_of_two(self, expr: Binary, a: Text, divisor: int) -> Text:
         """Floor division by bits, which are those of two's complement in both languages."""
         if expr.op is BinaryOp.FLOORDIV:
-            text = f"{a.at(UNARY)} >> {divisor.bit_length() - 1}"
-        else:
-            text = f"{a.at(UNARY)} & {literal(self._dialect, divisor - 1, expr.dtype).text}"
-        return bracketed(Text(text, size=a.size + 1, depth=a.depth_at(UNARY)))
+            return _of_bits(">>", a, Text(str(divisor.bit_length() - 1)))
+        return _of_bits("&", a, literal(self._dialect, divisor - 1, expr.dtype))
+
+
+def _of_bits(sign: str, a: Text, b: Text) -> Text:
+    """`(a sign b)`, in parentheses, as few know how C's signs of bits bind."""
+    depth = max(a.depth_at(UNARY), b.depth_at(UNARY))
+    return bracketed(Text(f"{a.at(UNARY)} {sign} {b.at(UNARY)}", size=a.size + b.size + 1, depth=depth))

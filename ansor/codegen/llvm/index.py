@@ -272,7 +272,7 @@ class IndexMath:
             low, high = min(products), max(products)
         elif ends[0] is not None and ends[0] >= 0 and ends[2] is not None and ends[2] >= 0:
             low = ends[0] * ends[2]
-        return self._operate("mul nsw", a, b, low, high)
+        return self.operate("mul nsw", a, b, low, high)
 
     def floordiv(self, a: Affine, b: Affine) -> Affine:
         """`a // b`, rounding towards minus infinity."""
@@ -298,8 +298,8 @@ class IndexMath:
         if b.terms:
             unsigned = self._non_negative(a) and self._non_negative(b)
             if unsigned:
-                return self._operate("udiv", a, b, 0, self.interval(a)[1], dear=True)
-            quotient = self._operate("sdiv", a, b, None, None, dear=True)
+                return self.operate("udiv", a, b, 0, self.interval(a)[1], dear=True)
+            quotient = self.operate("sdiv", a, b, None, None, dear=True)
             rest = add(a, self.multiply(quotient, b), -1)
             off = self.choose_int(self._wrong_sign(rest, b), constant(1), ZERO, (0, 1))
             return add(quotient, off, -1)
@@ -367,10 +367,10 @@ class IndexMath:
         non_negative = low is not None and low >= 0
         shift = c.bit_length() - 1
         if c & (c - 1) == 0:
-            return self._operate("lshr" if non_negative else "ashr", a, constant(shift), *bounds)
+            return self.operate("lshr" if non_negative else "ashr", a, constant(shift), *bounds)
         if non_negative:
-            return self._operate("udiv", a, constant(c), *bounds)
-        quotient = self._operate("sdiv", a, constant(c), None, None)
+            return self.operate("udiv", a, constant(c), *bounds)
+        quotient = self.operate("sdiv", a, constant(c), None, None)
         rest = add(a, quotient, -c)
         negative = self.compare("lt", rest, ZERO)
         off = self.choose_int(negative, constant(1), ZERO, (0, 1))
@@ -390,7 +390,7 @@ class IndexMath:
         if low is not None and high is not None and low // c == high // c:
             return add(left, constant(low // c * c), -1)
         if c & (c - 1) == 0:
-            rest = self._operate("and", left, constant(c - 1), 0, c - 1)
+            rest = self.operate("and", left, constant(c - 1), 0, c - 1)
         else:
             _, quotient = self._split(left, c)
             rest = self._renamed(add(left, quotient, -c), 0, c - 1)
@@ -404,7 +404,7 @@ class IndexMath:
         if self._non_negative(a) and self._non_negative(b):
             return self.floordiv(a, b)
         return self._defined(
-            lambda x, y: self._operate("sdiv", x, y, None, None, dear=bool(y.terms)), a, b, quotient=True
+            lambda x, y: self.operate("sdiv", x, y, None, None, dear=bool(y.terms)), a, b, quotient=True
         )
 
     def truncmod(self, a: Affine, b: Affine) -> Affine:
@@ -412,7 +412,7 @@ class IndexMath:
         if self._non_negative(a) and self._non_negative(b):
             return self.floormod(a, b)
         return self._defined(
-            lambda x, y: self._operate("srem", x, y, None, None, dear=bool(y.terms)), a, b, quotient=False
+            lambda x, y: self.operate("srem", x, y, None, None, dear=bool(y.terms)), a, b, quotient=False
         )
 
     def extreme(self, a: Affine, b: Affine, least: bool) -> Affine:
@@ -479,7 +479,7 @@ class IndexMath:
             return self.scalar(a), self.scalar(b)
         return self.vector(a, lanes, type_), self.vector(b, lanes, type_)
 
-    def _operate(
+    def operate(
         self, opcode: str, a: Affine, b: Affine, low: Bound, high: Bound, dear: bool = False
     ) -> Affine:
         """An instruction on two forms as a new atom; vectors of small non-negative numbers as i32."""

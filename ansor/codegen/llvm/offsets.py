@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ansor.codegen.llvm.index import Affine, IndexMath
 from ansor.codegen.overflow import Overflow
 from ansor.te.expr import (
-    INTEGER_ONLY,
+    DIVISIONS,
     Binary,
     BinaryOp,
     Const,
@@ -185,6 +185,6 @@ def _is_plain(node: Expr) -> bool:
         case Const() | Var():
             return True
         case Binary(op=op, b=b) if node.dtype in ("int32", "int64"):
-            return op not in INTEGER_ONLY or isinstance(b, Const)
+            return op not in DIVISIONS or isinstance(b, Const)
         case _:
             return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import copysign
+from math import copysign, inf
 from typing import Generic, TypeVar
 
 from ansor.codegen.llvm import halves, mathlib, quotients
@@ -29,9 +29,12 @@ from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
+from ansor.ir.bounds import interval_of, to_interval, to_optional
 from ansor.ir.nest import Buffer
 from ansor.te.expr import (
+    BITWISE,
     COMPARISONS,
+    FOLDERS,
     LOGICAL,
     Binary,
     BinaryOp,
@@ -56,6 +59,13 @@ _FLOAT_OPS = {
     BinaryOp.MUL: "fmul contract",
 }
 _INT_OPS = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_BIT_OPS = {
+    BinaryOp.BITAND: "and",
+    BinaryOp.BITOR: "or",
+    BinaryOp.XOR: "xor",
+    BinaryOp.SHL: "shl",
+    BinaryOp.SHR: "ashr",
+}
 _WRAPPING = frozenset({*_INT_OPS, BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV})
 _FLOAT_PREDICATES = {
     BinaryOp.EQ: "oeq",
@@ -171,6 +181,8 @@ class Expressions:
 
     def _binary_index(self, expr: Binary, env: Env) -> Affine:
         op, math = expr.op, self.math
+        if op in BITWISE:
+            return self._bitwise_index(expr, env)
         operand = self.index if op in _INT_OPS else self._wrapped
         a, b = operand(expr.a, env), operand(expr.b, env)
         if op is BinaryOp.ADD:
@@ -194,6 +206,16 @@ class Expressions:
                 return math.extreme(a, b, least=False)
             case _:
                 raise BuildError(f"the operator `{op}` is not for indices: `{expr}`")
+
+    def _bitwise_index(self, expr: Binary, env: Env) -> Affine:
+        """An operator on the bits of indices; of anything else in as many bits as there are."""
+        if not self.index_like(expr):
+            return self._loaded_index(self.value(expr, env), expr.dtype)
+        a, b = self.index(expr.a, env), self.index(expr.b, env)
+        if not a.terms and not b.terms:
+            return constant(int(FOLDERS[expr.op](a.const, b.const)))
+        found = interval_of(expr.op, *(to_interval(self.math.interval(side)) for side in (a, b)))
+        return self.math.operate(_BIT_OPS[expr.op], a, b, *to_optional(found or (-inf, inf)))
 
     def _wrapped(self, expr: Expr, env: Env) -> Affine:
         """The same of what is divided or compared, or counts too far: there it matters that a result wraps.
@@ -388,6 +410,9 @@ class Expressions:
             return result
         if op in _INT_OPS:
             return self.vectors.binary(_INT_OPS[op], a, b)
+        if op in BITWISE:
+            logical = op is BinaryOp.SHR and dtype_info(dtype).kind == "uint"
+            return self.vectors.binary("lshr" if logical else _BIT_OPS[op], a, b)
         return self._integer_division(op, dtype, a, b)
 
     def _integer_division(self, op: BinaryOp, dtype: str, a: Value, b: Value) -> Value:
