@@ -161,7 +161,8 @@ def bitwise(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
     """`op` on the bits of integers; of conditions `&` and `|` are what te.all and te.any are."""
     logical = {BinaryOp.BITAND: BinaryOp.AND, BinaryOp.BITOR: BinaryOp.OR}.get(op)
     dtypes = {side.dtype for side in (a, b) if isinstance(side, Expr)}
-    return binary(logical if logical is not None and dtypes == {"bool"} else op, a, b)
+    conditions = "bool" in dtypes and not any(map(is_integer, dtypes))
+    return binary(logical if logical is not None and conditions else op, a, b)
 
 
 def inverted(value: ExprLike) -> Expr:
