@@ -19,7 +19,7 @@ from ansor.te.expr import free_vars, int_value
 from ansor.te.tensor import ComputeOp
 from sketches.relations import plain_operation
 from sketches.rfactor import TASKS_PER_CORE, fuse_reduction, reduction_of_one_loop
-from sketches.rfactor_lanes import BYTES_PER_LANE
+from sketches.rfactor_lanes import elements_of_vector
 from sketches.rule import SketchContext, Successor, Verdict
 
 
@@ -32,10 +32,9 @@ class AddRfactorColumns:
         op, products = plain_operation(state, stage_id), reduction_of_one_loop(context, state, stage_id)
         if op is None or products is None or not op.axis or not _reads_rows(state, op):
             return Verdict.PASS
-        (results, terms), hardware = products, context.hardware
-        lanes = max(1, hardware.vector_unit_bytes // BYTES_PER_LANE)
-        wide = (int_value(op.axis[-1].extent) or 0) >= lanes
-        long = terms >= max(results, TASKS_PER_CORE * hardware.num_cores)
+        results, terms = products
+        wide = (int_value(op.axis[-1].extent) or 0) >= elements_of_vector(context)
+        long = terms >= max(results, TASKS_PER_CORE * context.hardware.num_cores)
         return Verdict.APPLY if wide and long else Verdict.PASS
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:

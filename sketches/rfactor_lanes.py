@@ -25,10 +25,14 @@ from sketches.rule import SketchContext, Successor, Verdict
 BYTES_PER_LANE: Final = 4
 
 
+def elements_of_vector(context: SketchContext) -> int:
+    """Elements of a vector of float32."""
+    return max(1, context.hardware.vector_unit_bytes // BYTES_PER_LANE)
+
+
 def vectors_for_all_tasks(context: SketchContext) -> int:
     """Elements that give every task of a well divided parallel loop a whole vector."""
-    hardware = context.hardware
-    return TASKS_PER_CORE * hardware.num_cores * max(1, hardware.vector_unit_bytes // BYTES_PER_LANE)
+    return TASKS_PER_CORE * context.hardware.num_cores * elements_of_vector(context)
 
 
 class AddRfactorLanes:

@@ -414,4 +414,4 @@ class Simplifier:
         return self._compare(BinaryOp.LT, form, constant(0), dtype)
 
 
-_TOTAL = BITWISE | {BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX}
+_TOTAL = frozenset({*BITWISE, BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX})

@@ -126,7 +126,7 @@ def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
     DefinitionError
         If the operand dtypes differ or the operator is not defined for them.
     """
-    name = _SIGNS.get(op, str(op))
+    name = BITWISE.get(op, str(op))
     for side in (a, b):
         refuse_tensor(name, side)
     x, y = _match(name, a, b)
@@ -148,13 +148,6 @@ def binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:
 
 
 _SHIFTS = frozenset({BinaryOp.SHL, BinaryOp.SHR})
-_SIGNS = {
-    BinaryOp.BITAND: "&",
-    BinaryOp.BITOR: "|",
-    BinaryOp.XOR: "^",
-    BinaryOp.SHL: "<<",
-    BinaryOp.SHR: ">>",
-}
 
 
 def bitwise(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:

@@ -57,7 +57,14 @@ class BinaryOp(StrEnum):
 COMPARISONS = frozenset({BinaryOp.EQ, BinaryOp.NE, BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE})
 LOGICAL = frozenset({BinaryOp.AND, BinaryOp.OR})
 DIVISIONS = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})
-BITWISE = frozenset({BinaryOp.BITAND, BinaryOp.BITOR, BinaryOp.XOR, BinaryOp.SHL, BinaryOp.SHR})
+BITWISE = {
+    BinaryOp.BITAND: "&",
+    BinaryOp.BITOR: "|",
+    BinaryOp.XOR: "^",
+    BinaryOp.SHL: "<<",
+    BinaryOp.SHR: ">>",
+}
+"""The operators on bits, and how they are written in Python and in C."""
 
 
 def _binary(op: BinaryOp, a: ExprLike, b: ExprLike) -> Expr:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ansor.te.expr import (
+    BITWISE,
     INDEX_DTYPE,
     Binary,
     BinaryOp,
@@ -35,11 +36,7 @@ _INFIX: Mapping[BinaryOp, str] = {
     BinaryOp.SUB: " - ",
     BinaryOp.MUL: "*",
     BinaryOp.DIV: "/",
-    BinaryOp.BITAND: " & ",
-    BinaryOp.BITOR: " | ",
-    BinaryOp.XOR: " ^ ",
-    BinaryOp.SHL: " << ",
-    BinaryOp.SHR: " >> ",
+    **{op: f" {sign} " for op, sign in BITWISE.items()},
     BinaryOp.EQ: " == ",
     BinaryOp.NE: " != ",
     BinaryOp.LT: " < ",

@@ -20,6 +20,7 @@ import numpy as np
 
 from ansor.numbered import NumberedNames
 from ansor.te.expr import (
+    BITWISE,
     COMPARISONS,
     INDEX_DTYPE,
     Binary,
@@ -51,11 +52,7 @@ _INFIX = {
     BinaryOp.DIV: "/",
     BinaryOp.FLOORDIV: "//",
     BinaryOp.FLOORMOD: "%",
-    BinaryOp.BITAND: "&",
-    BinaryOp.BITOR: "|",
-    BinaryOp.XOR: "^",
-    BinaryOp.SHL: "<<",
-    BinaryOp.SHR: ">>",
+    **BITWISE,
     BinaryOp.EQ: "==",
     BinaryOp.NE: "!=",
     BinaryOp.LT: "<",

@@ -26,13 +26,6 @@ SIGNS: Final = {
     BinaryOp.MUL: ("*", PRODUCT),
     BinaryOp.DIV: ("/", PRODUCT),
 }
-_BITS: Final = {
-    BinaryOp.BITAND: "&",
-    BinaryOp.BITOR: "|",
-    BinaryOp.XOR: "^",
-    BinaryOp.SHL: "<<",
-    BinaryOp.SHR: ">>",
-}
 _FLOOR: Final = frozenset((BinaryOp.FLOORDIV, BinaryOp.FLOORMOD))
 _QUOTIENT: Final = frozenset((BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV))
 
@@ -80,9 +73,9 @@ class Integers:
         """An operator on bits; to the left, signed and narrow numbers are shifted as unsigned ones."""
         info, b = dtype_info(expr.dtype), self._e.value(expr.b)
         if expr.op is not BinaryOp.SHL or (info.kind == "uint" and info.bits >= 32):
-            return _of_bits(_BITS[expr.op], self._e.value(expr.a), b)
+            return _of_bits(BITWISE[expr.op], self._e.value(expr.a), b)
         unsigned = "uint64" if info.bits == 64 else "uint32"
-        shifted = _of_bits(_BITS[expr.op], self._modular(expr.a, unsigned), b)
+        shifted = _of_bits(BITWISE[expr.op], self._modular(expr.a, unsigned), b)
         return converted(self._dialect.values[expr.dtype], shifted)
 
     def _as_int(self, expr: Expr) -> Text:

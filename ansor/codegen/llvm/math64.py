@@ -19,7 +19,7 @@ _LN2_LOW: Final = 1.90821492927058770002e-10
 _LN2: Final = 0.6931471805599453
 _OCTAVES_HIGH: Final = 1.4426950408889634  # 1 / ln 2, rounded to float64
 _OCTAVES_LOW: Final = 2.0355273740931033e-17  # what is rounded off
-_MAGIC: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer, kept in the low bits
+MAGIC: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer, kept in the low bits
 _MAGIC_BITS: Final = 0x4338000000000000
 
 
@@ -32,10 +32,10 @@ def integer(v: Vectors, x: int) -> Value:
 
 
 def polynomial(v: Vectors, x: Value, coefficients: tuple[float, ...]) -> Value:
-    """`sum(coefficients[k] * x**k)` by Horner's rule."""
-    result = constant(v, coefficients[-1])
+    """`sum(coefficients[k] * x**k)` by Horner's rule, in the dtype of x."""
+    result = v.number(coefficients[-1], x.type)
     for coefficient in reversed(coefficients[:-1]):
-        result = v.fma(result, x, constant(v, coefficient))
+        result = v.fma(result, x, v.number(coefficient, x.type))
     return result
 
 
@@ -47,8 +47,8 @@ def clamp(v: Vectors, x: Value, low: float, high: float) -> Value:
 
 def _exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
     """`exp(x)` as `(p, n)` with `exp(x) = (1 + p) * 2**n`, for |x| < 1000."""
-    shifted = v.fma(x, constant(v, _OCTAVES_HIGH), constant(v, _MAGIC))
-    n = v.binary("fsub", shifted, constant(v, _MAGIC))
+    shifted = v.fma(x, constant(v, _OCTAVES_HIGH), constant(v, MAGIC))
+    n = v.binary("fsub", shifted, constant(v, MAGIC))
     r = v.fma(n, constant(v, -_LN2_HIGH), x)
     r = v.fma(n, constant(v, -_LN2_LOW), r)
     return _exp_rest(v, r), _integer_of(v, shifted)
@@ -60,7 +60,7 @@ def _exp_rest(v: Vectors, r: Value) -> Value:
 
 
 def _integer_of(v: Vectors, shifted: Value) -> Value:
-    """The integer that `_MAGIC` was added to."""
+    """The integer that `MAGIC` was added to."""
     return v.binary("sub", v.convert("bitcast", shifted, "i64"), integer(v, _MAGIC_BITS))
 
 
@@ -76,8 +76,8 @@ def exp(v: Vectors, x: Value) -> Value:
 def exp2(v: Vectors, x: Value) -> Value:
     """With n the nearest integer, whose power is exact, and r = (x - n) * ln 2."""
     x = clamp(v, x, -1076.0, 1025.0)
-    shifted = v.binary("fadd", x, constant(v, _MAGIC))
-    rest = v.binary("fsub", x, v.binary("fsub", shifted, constant(v, _MAGIC)))
+    shifted = v.binary("fadd", x, constant(v, MAGIC))
+    rest = v.binary("fsub", x, v.binary("fsub", shifted, constant(v, MAGIC)))
     return _scaled(v, _exp_rest(v, v.binary("fmul", rest, constant(v, _LN2))), _integer_of(v, shifted))
 
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from ansor.codegen.llvm import halves, math64, pieces, trigonometry
 from ansor.codegen.llvm.dtype_map import is_narrow_float
+from ansor.codegen.llvm.math64 import polynomial
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.dtypes import is_float
@@ -162,14 +163,6 @@ def _constant(v: Vectors, x: float) -> Value:
     return v.number(x, "float")
 
 
-def _polynomial(v: Vectors, x: Value, coefficients: tuple[float, ...]) -> Value:
-    """`sum(coefficients[k] * x**k)` by Horner's rule."""
-    result = _constant(v, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        result = v.fma(result, x, _constant(v, coefficient))
-    return result
-
-
 def _clamp(v: Vectors, x: Value, low: float | None, high: float | None) -> Value:
     """`x` between bounds; NaN stays."""
     if high is not None:
@@ -206,7 +199,7 @@ def _exp_by_table(v: Vectors, x: Value, base: _Base) -> Value:
     r, n, shifted = _octaves(v, x, _MAGIC / 16, base)
     r = v.bound(r, 1 / 32)
     root = v.lookup(_ROOTS, v.convert("bitcast", shifted, "i32"))
-    rest = v.binary("fmul", r, _polynomial(v, r, (1.0, *_EXP_NEAR)))
+    rest = v.binary("fmul", r, polynomial(v, r, (1.0, *_EXP_NEAR)))
     return v.scale_by_floor(v.fma(rest, root, root), n)
 
 
@@ -224,7 +217,7 @@ def _exp_rest(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value,
     """
     r, _, shifted = _octaves(v, x, _MAGIC + more, base)
     square = v.binary("fmul", r, r)
-    low, high = _polynomial(v, r, _EXP[:2]), _polynomial(v, r, _EXP[2:4])
+    low, high = polynomial(v, r, _EXP[:2]), polynomial(v, r, _EXP[2:4])
     rest = v.fma(v.fma(square, _constant(v, _EXP[4]), high), square, low)
     return v.fma(rest, square, r), v.convert("bitcast", shifted, "i32")
 
@@ -337,7 +330,7 @@ def _exponent_and_fraction(v: Vectors, x: Value) -> tuple[Value, Value]:
 def _log_tail(v: Vectors, f: Value, n: Value | None = None) -> Value:
     """`log(1 + f) - f`; with n and the low part of `n * ln 2`."""
     square = v.binary("fmul", f, f)
-    tail = v.binary("fmul", v.binary("fmul", square, f), _polynomial(v, f, _LOG))
+    tail = v.binary("fmul", v.binary("fmul", square, f), polynomial(v, f, _LOG))
     tail = tail if n is None else v.fma(n, _constant(v, _LN2_LOW), tail)
     return v.fma(square, _constant(v, -0.5), tail)
 
@@ -365,7 +358,7 @@ def _tanh(v: Vectors, x: Value) -> Value:
     grown = v.binary("fadd", _exp_moderate(v, v.binary("fadd", magnitude, magnitude)), one)
     large = v.binary("fsub", one, v.binary("fdiv", _constant(v, 2.0), grown))
     square = v.binary("fmul", x, x)
-    small = v.fma(v.binary("fmul", square, x), _polynomial(v, square, _TANH), x)
+    small = v.fma(v.binary("fmul", square, x), polynomial(v, square, _TANH), x)
     is_small = v.compare("olt", magnitude, _constant(v, 0.65))
     return v.intrinsic("copysign", v.select(is_small, small, large), x)
 
@@ -381,10 +374,10 @@ def _erf(v: Vectors, x: Value) -> Value:
     if v.machine.has_range:
         return pieces.erf().call(v, x)
     magnitude = _clamp(v, v.intrinsic("fabs", x), None, 4.0)
-    exponent = v.binary("fmul", magnitude, _polynomial(v, magnitude, _ERF_LARGE))
+    exponent = v.binary("fmul", magnitude, polynomial(v, magnitude, _ERF_LARGE))
     large = v.binary("fsub", _constant(v, 1.0), _exp_moderate(v, exponent))
     square = v.binary("fmul", x, x)
-    small = v.fma(x, _polynomial(v, square, _ERF_SMALL), x)
+    small = v.fma(x, polynomial(v, square, _ERF_SMALL), x)
     is_small = v.compare("olt", magnitude, _constant(v, 0.9296875))
     return v.select(is_small, small, v.intrinsic("copysign", large, x))
 

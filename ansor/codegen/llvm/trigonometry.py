@@ -19,7 +19,7 @@ from collections.abc import Callable
 from math import factorial
 from typing import Final
 
-from ansor.codegen.llvm.math64 import rounded
+from ansor.codegen.llvm.math64 import MAGIC, polynomial, rounded
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 
@@ -39,7 +39,6 @@ _HALF_PI_PARTS: Final = (
 """Three of 33 bits each, and the rest."""
 _HALF_PI_REST: Final = 6.077100506506192e-11
 """What follows the first of them."""
-_MAGIC: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer, kept in the low bits
 _SIN_SINGLE: Final = (-0.16666655242443085, 0.00833215843886137, -0.00019514957966748625)
 _COS_SINGLE: Final = (0.04166664555668831, -0.0013887364184483886, 2.4438089894829318e-05)
 _SIN_DOUBLE: Final = tuple((-1.0) ** k / factorial(2 * k + 1) for k in range(1, 9))
@@ -64,17 +63,9 @@ def _branch(v: Vectors, magnitude: Value, near: Callable[[], Value], far: Callab
     return v.branch(some, lambda: far(v.compare("ogt", magnitude, limit)), near)
 
 
-def _polynomial(v: Vectors, x: Value, coefficients: tuple[float, ...]) -> Value:
-    """`sum(coefficients[k] * x**k)` by Horner's rule."""
-    result = v.number(coefficients[-1], x.type)
-    for coefficient in reversed(coefficients[:-1]):
-        result = v.fma(result, x, v.number(coefficient, x.type))
-    return result
-
-
 def _nearest(v: Vectors, x: Value) -> Reduced:
     """The integer nearest to x * 2/pi, for x from 0 to `_FAR`, as a float64 and as the end of 64 bits."""
-    magic = v.number(_MAGIC, "double")
+    magic = v.number(MAGIC, "double")
     shifted = v.fma(x, v.number(_TWO_OVER_PI / 2**203, "double"), magic)
     return v.binary("fsub", shifted, magic), v.convert("bitcast", shifted, "i64")
 
@@ -110,8 +101,8 @@ def _of_singles(v: Vectors, x: Value, quarter: int) -> Value:
     def finished(reduced: Value, n: Value) -> Value:
         r = v.convert("fptrunc", reduced, "float")
         z = v.binary("fmul", r, r)
-        sine = v.fma(v.binary("fmul", r, z), _polynomial(v, z, _SIN_SINGLE), r)
-        cosine = v.fma(z, _polynomial(v, z, (-0.5, *_COS_SINGLE)), v.number(1.0, "float"))
+        sine = v.fma(v.binary("fmul", r, z), polynomial(v, z, _SIN_SINGLE), r)
+        cosine = v.fma(z, polynomial(v, z, (-0.5, *_COS_SINGLE)), v.number(1.0, "float"))
         return _chosen(v, x, n, quarter, sine, cosine)
 
     return _branch(v, magnitude, near, far)
@@ -134,7 +125,7 @@ def _far(v: Vectors, x: Value) -> Reduced:
         r = v.binary("fadd", r, product)
         whole = rounded(v, r)
         r, n = v.binary("fsub", r, whole), v.binary("fadd", n, whole)
-    bits = v.convert("bitcast", v.binary("fadd", n, v.number(_MAGIC, "double")), "i64")
+    bits = v.convert("bitcast", v.binary("fadd", n, v.number(MAGIC, "double")), "i64")
     return v.binary("fmul", r, v.number(_HALF_PI, "double")), bits
 
 
@@ -154,10 +145,10 @@ def _of_doubles(v: Vectors, x: Value, quarter: int) -> Value:
         r = v.binary("fadd", high, low)
         rest = v.binary("fadd", v.binary("fsub", high, r), low)
         z = v.binary("fmul", r, r)
-        tail = v.fma(v.binary("fmul", r, z), _polynomial(v, z, _SIN_DOUBLE), rest)
+        tail = v.fma(v.binary("fmul", r, z), polynomial(v, z, _SIN_DOUBLE), rest)
         sine = v.binary("fadd", r, tail)
         moved = v.binary("fmul", v.binary("fsub", v.number(-0.0, "double"), r), rest)
-        tail = v.fma(z, _polynomial(v, z, (-0.5, *_COS_DOUBLE)), moved)
+        tail = v.fma(z, polynomial(v, z, (-0.5, *_COS_DOUBLE)), moved)
         cosine = v.binary("fadd", v.number(1.0, "double"), tail)
         return _chosen(v, x, bits, quarter, sine, cosine)
 
