@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansor.dtypes import is_integer
 from ansor.ir.bounds import Bounds, OptionalInterval
-from ansor.ir.nest import For, LoopNest, Stmt, walk_statements
-from ansor.te.expr import Var, int_value
+from ansor.ir.nest import For, Let, LoopNest, Stmt, walk_statements
+from ansor.ir.rewriting import reads_memory
+from ansor.te.expr import Var, free_vars, int_value
 
 
 def loop_ranges(stmt: Stmt) -> dict[Var, OptionalInterval]:
-    """The ranges of all loop variables of `stmt` (an empty loop counts as one iteration)."""
+    """The ranges of all loop variables of `stmt` (an empty loop counts as one iteration).
+
+    Also of variables that stand for integers which do not depend on data, with unknown ends.
+    """
     ranges: dict[Var, OptionalInterval] = {}
+    data: set[Var] = set()
     for inner in walk_statements(stmt):
         if isinstance(inner, For):
             extent = int_value(inner.extent)
             ranges[inner.var] = (0, None if extent is None else max(extent - 1, 0))
+        elif isinstance(inner, Let):
+            if (
+                is_integer(inner.value.dtype)
+                and not reads_memory(inner.value)
+                and data.isdisjoint(free_vars(inner.value))
+            ):
+                ranges[inner.var] = (None, None)
+            else:
+                data.add(inner.var)
     return ranges
 
 

@@ -22,7 +22,7 @@ from math import inf, prod
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
-from ansor.ir.nest import Alloc, For, If, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
+from ansor.ir.nest import Alloc, For, If, Let, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
     conjunction,
     conjuncts,
@@ -157,6 +157,8 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     """
     if isinstance(stmt, If) and any(guard.statement is stmt for guard in guards):
         return True
+    if isinstance(stmt, Let) and any(stmt.var in free_vars(guard.test) for guard in guards):
+        return False
     if isinstance(stmt, For):
         inside = [guard for guard in guards if stmt in guard.loops]
         if any(stmt in _tile_loops(guard) for guard in inside):
@@ -198,7 +200,15 @@ def steps(stmt: Stmt) -> int:
 
 
 def _guards(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[Guard]:
-    """The tests in a statement; a tile ends where accumulators are filled, unless for few steps."""
+    """The tests in a statement; a tile ends where accumulators are filled, unless for few steps.
+
+    And where a variable of the test is bound that is none of a loop.
+    """
+    if isinstance(stmt, Let):
+        for guard in _guards(stmt.body, loops):
+            own = guard.loops[len(loops) :] if stmt.var in free_vars(guard.test) else guard.loops
+            yield replace(guard, loops=own)
+        return
     if isinstance(stmt, If):
         for test in conjuncts(stmt.cond):
             yield Guard(stmt, test, loops)

@@ -18,8 +18,9 @@ from dataclasses import replace
 
 from ansor.ir.nest import Buffer, LoopNest
 from ansor.ir.passes.choices import peel_choices
-from ansor.ir.passes.guards import simplify_guards
+from ansor.ir.passes.guards import settle_guards, simplify_guards
 from ansor.ir.passes.identities import skip_identities
+from ansor.ir.passes.index_set_splitting import split_index_sets
 from ansor.ir.passes.read_ahead import ask_for_inputs
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.software_pipeline import pipeline_loops
@@ -39,6 +40,8 @@ def polish(
     body = map_expressions(nest.body, lambda expr: simplify(expr, known))
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
-    body = peel_choices(skip_identities(simplify_guards(body, known), known), known)
+    body = split_index_sets(settle_guards(body, known), known)
+    body = skip_identities(simplify_guards(body, known), known)
+    body = peel_choices(split_index_sets(body, known), known)
     body = ask_for_inputs(body, ahead or {}, known)
     return replace(nest, body=pipeline_loops(body, known))

@@ -1,0 +1,191 @@
+"""Loops over triangles and bands: how much of them is run and what is tested; results stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ansor
+from ansor import te, workloads
+from ansor.ir.interp import run_nest
+from ansor.ir.nest import For, If, Let, LoopKind, LoopNest, Stmt, Store, sub_statements
+from ansor.ir.printer import format_stmt
+from ansor.ir.verify import check_nest
+from ansor.te.expr import Expr
+from ansor.te.tensor import Tensor
+from tests.costmodel_executed import Executed, Point, value_of
+
+SIZE = 64
+Where = Callable[[Expr, Expr], Expr]
+
+BANDS: dict[str, Where] = {
+    "causal": lambda i, k: k <= i,
+    "anticausal": lambda i, k: k >= i,
+    "window": lambda i, k: te.all(k <= i, k > i - 9),
+    "steep": lambda i, k: 3 * k + 5 <= 2 * i,
+    "falling": lambda i, k: i + k >= 70,
+    "disjoint": lambda i, k: te.all(k < i - 20, k > i + 3),
+}
+
+
+HOLDS: dict[str, Callable[[NDArray[np.int_], NDArray[np.int_]], NDArray[np.bool_]]] = {
+    "causal": lambda i, k: k <= i,
+    "anticausal": lambda i, k: k >= i,
+    "window": lambda i, k: (k <= i) & (k > i - 9),
+    "steep": lambda i, k: 3 * k + 5 <= 2 * i,
+    "falling": lambda i, k: i + k >= 70,
+    "disjoint": lambda i, k: (k < i - 20) & (k > i + 3),
+}
+"""The same of numbers."""
+
+
+def masked_product(n: int, m: int, d: int, where: Where) -> list[Tensor]:
+    """`C[i, j]`, float32, sums `P[i, k] * V[k, j]` over those k for which `where(i, k)` holds."""
+    p, v = te.placeholder((n, m), name="P"), te.placeholder((m, d), name="V")
+    k = te.reduce_axis((0, m), name="k")
+    c = te.compute((n, d), lambda i, j: te.sum(p[i, k] * v[k, j], axis=k, where=where(i, k)), name="C")
+    return [p, v, c]
+
+
+def tiled(where: Where, rows: int = 4, terms: int = 4) -> tuple[LoopNest, LoopNest]:
+    """A masked product in tiles: as it is built, and as the schedule says it."""
+    tensors = masked_product(SIZE, SIZE, 16, where)
+    schedule = te.create_schedule(tensors[-1].op)
+    stage = schedule[tensors[-1]]
+    outer, inner = stage.split(stage.op.axis[0], factor=rows)
+    k_outer, k_inner = stage.split(stage.op.reduce_axis[0], factor=terms)
+    stage.reorder(outer, k_outer, k_inner, inner, stage.op.axis[1])
+    stage.vectorize(stage.op.axis[1])
+    return ansor.lower(schedule, tensors), ansor.lower(schedule, tensors, simple_mode=True)
+
+
+def result(nest: LoopNest) -> NDArray[np.float32]:
+    check_nest(nest)
+    rng = np.random.default_rng(1)
+    p, v = (rng.random(shape, dtype=np.float32) for shape in ((SIZE, SIZE), (SIZE, 16)))
+    c = np.full((SIZE, 16), np.nan, np.float32)
+    run_nest(nest, [p, v, c])
+    return c
+
+
+def steps(stmt: Stmt, at: Point) -> int:
+    """How many tests are made and stores run, a vector as one."""
+    match stmt:
+        case For(var=var, extent=extent, kind=kind, body=body):
+            times = (
+                1
+                if kind is LoopKind.VECTORIZED
+                else extent
+                if isinstance(extent, int)
+                else value_of(extent, at)
+            )
+            return sum(steps(body, {**at, var: value}) for value in range(times))
+        case If(cond=cond, then=then, other=other):
+            taken = then if value_of(cond, at) else other
+            return 1 + (0 if taken is None else steps(taken, at))
+        case Let(var=var, value=value, body=body):
+            return steps(body, {**at, var: value_of(value, at)})
+        case Store():
+            return 1
+        case _:
+            return sum(steps(inner, at) for inner in sub_statements(stmt))
+
+
+@pytest.mark.parametrize("band", BANDS)
+@pytest.mark.parametrize("tile", [(1, 1), (4, 4), (8, 2), (3, 5)])
+def test_what_a_band_excludes_is_not_run(band: str, tile: tuple[int, int]) -> None:
+    rows, terms = tile
+    built, plain = tiled(BANDS[band], rows, terms)
+    np.testing.assert_array_equal(result(built), result(plain))
+    i, k = np.arange(SIZE)[:, None], np.arange(SIZE)[None]
+    inside = int(np.sum(HOLDS[band](i, k)))
+    # Each row meets up to two borders, and in tiles there tests some terms.
+    assert steps(built.body, {}) <= SIZE + inside + 2 * SIZE * (rows + terms)
+
+
+def test_a_causal_product_is_written_in_two_parts() -> None:
+    built, _ = tiled(BANDS["causal"], 4, 8)
+    lines = format_stmt(built.body).splitlines()
+    assert "  let k.0.until: int32 = i.0//2" in lines
+    first = lines.index("  for k.0 in 0..k.0.until:")
+    second = lines.index("  for k.0_1 in 0..k.0.stop - k.0.until:")
+    assert not any("if" in line for line in lines[first:second])
+    assert any("if" in line for line in lines[second:])
+
+
+@pytest.mark.parametrize("shape", [(1, 14, 14, 8, 8, 3, 1, 1), (2, 9, 9, 16, 4, 5, 2, 2)])
+def test_padding_and_ragged_tiles_are_no_bands(shape: tuple[int, ...]) -> None:
+    task = ansor.SearchTask(workloads.conv2d, shape)
+    for program in ansor.sample_programs(task, 8, np.random.default_rng(0)):
+        assert "let " not in str(ansor.lower(program, task.compute_dag.tensors))
+
+
+def test_symbolic_sizes() -> None:
+    n = te.var("n")
+    p, v = te.placeholder((n, n), name="P"), te.placeholder((n, 8), name="V")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, 8), lambda i, j: te.sum(p[i, k] * v[k, j], axis=k, where=k <= i), name="C")
+    schedule = te.create_schedule(c.op)
+    stage = schedule[c]
+    outer, inner = stage.split(c.op.axis[0], factor=4)
+    k_outer, k_inner = stage.split(k, factor=4)
+    stage.reorder(outer, k_outer, inner, k_inner, c.op.axis[1])
+    nest = ansor.lower(schedule, [p, v, c])
+    assert "k.0.until" in str(nest)
+    function = ansor.build(schedule, [p, v, c])
+    for size in (1, 3, 4, 13, 40):
+        rng = np.random.default_rng(size)
+        a, b = rng.random((size, size), dtype=np.float32), rng.random((size, 8), dtype=np.float32)
+        out = np.empty((size, 8), np.float32)
+        function(a, b, out)
+        np.testing.assert_allclose(out, np.tril(a) @ b, rtol=1e-5)
+
+
+def test_what_is_computed_for_a_tile_alone_is_skipped_with_it() -> None:
+    x, v = te.placeholder((SIZE, SIZE), name="X"), te.placeholder((SIZE, 16), name="V")
+    k = te.reduce_axis((0, SIZE), name="k")
+    e = te.compute((SIZE, SIZE), lambda i, k: te.exp(x[i, k]), name="E")
+    c = te.compute((SIZE, 16), lambda i, j: te.sum(e[i, k] * v[k, j], axis=k, where=k <= i), name="C")
+    schedule = te.create_schedule(c.op)
+    stage = schedule[c]
+    outer, inner = stage.split(c.op.axis[0], factor=4)
+    k_outer, k_inner = stage.split(k, factor=4)
+    stage.reorder(outer, k_outer, k_inner, inner, c.op.axis[1])
+    schedule[e].compute_at(stage, k_outer)
+    nest = ansor.lower(schedule, [x, v, c])
+    check_nest(nest)
+    scratch = [one for one in Executed.of(nest).reached.items() if one[0].buffer.name == "E"]
+    assert sum(count for _, count in scratch) <= SIZE * (SIZE + 3 * 4) // 2 + 2 * 4 * SIZE
+    rng = np.random.default_rng(2)
+    a, b = rng.random((SIZE, SIZE), dtype=np.float32), rng.random((SIZE, 16), dtype=np.float32)
+    out = np.empty((SIZE, 16), np.float32)
+    run_nest(nest, [a, b, out])
+    np.testing.assert_allclose(out, np.tril(np.exp(a)) @ b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
+@pytest.mark.parametrize("seed", range(6))
+def test_random_bands(seed: int, target: str) -> None:
+    rng = np.random.default_rng(seed)
+    n, m, d = (int(size) for size in rng.integers(1, 80, 3))
+    slopes, last = rng.integers(-3, 4, (2, 2)), rng.integers(-20, 60, 2)
+    i, k = np.arange(n)[:, None], np.arange(m)[None]
+    tests = [
+        lambda i, k, s=s, c=c: int(s[0]) * i + int(s[1]) * k <= int(c)
+        for s, c in zip(slopes, last, strict=True)
+    ]
+
+    @ansor.register_workload(f"tests.band_{seed}_{target}")
+    def band() -> list[Tensor]:
+        return masked_product(n, m, d, lambda i, k: te.all(*(test(i, k) for test in tests)))
+
+    task = ansor.SearchTask(band, (), target=target)
+    p, v = rng.random((n, m), dtype=np.float32), rng.random((m, d), dtype=np.float32)
+    expected = (p * (tests[0](i, k) & tests[1](i, k))) @ v
+    for program in ansor.sample_programs(task, 3, rng):
+        out = np.full((n, d), np.nan, np.float32)
+        ansor.build(program, task.compute_dag.tensors, target=target)(p, v, out)
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
