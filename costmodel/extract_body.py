@@ -21,7 +21,7 @@ import numpy as np
 from ansor.dtypes import dtype_info, is_float
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import combined, is_product
-from ansor.ir.rewriting import conjunction, conjuncts
+from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
 from ansor.ir.simplify import prove
 from ansor.ir.terms import REDUCERS
 from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
@@ -149,14 +149,14 @@ class Body:
     is_reduction
         Whether the value updates the stored element.
     conditions
-        What has to hold for a point of the reduction to count; guards, not part of the value.
+        What has to hold of its axes for a point of the reduction to count; guards, not part of the value.
     store_bits, lane_bits
         Size of an element in memory, and while it is computed with [bits].
     is_float
         Whether its operations are those of floats.
     combines_pairs
-        Whether it adds, multiplies, or takes the lesser or greater of its element and one term whose reads
-        have indices that are known: what may be reduced in lanes, where all conditions hold.
+        Whether it adds, multiplies, or takes the lesser or greater of its element and one term, and all that
+        is read has indices that are known: what may be reduced in lanes, where all conditions hold.
     """
 
     stored: Stored
@@ -221,12 +221,12 @@ def _body(roots: tuple[Expr, ...], stored: Stored) -> Body:
         info.bits,
         bits,
         floats,
-        _combines_pairs(root) and info.bits == bits >= 8,
+        _combines_pairs(root, reads) and info.bits == bits >= 8,
     )
 
 
-def _combines_pairs(root: Expr) -> bool:
-    """Whether a reduction's combiner is one operation on element and term (see `Body`)."""
+def _combines_pairs(root: Expr, reads: Sequence[Expr]) -> bool:
+    """Whether a reduction, which `reads` so much, combines element and term by one operation (see `Body`)."""
     if not isinstance(root, Reduce) or len(root.sources) != 1:
         return False
     result = root.combiner.result[0]
@@ -235,13 +235,15 @@ def _combines_pairs(root: Expr) -> bool:
     operands = {id(result.a), id(result.b)}
     if operands != {id(root.combiner.lhs[0]), id(root.combiner.rhs[0])}:
         return False
-    indices = [i for node in distinct_nodes(root.sources[0]) if isinstance(node, Read) for i in node.indices]
-    return not any(isinstance(node, Read) for index in indices for node in distinct_nodes(index))
+    nodes = (node for expr in reads for node in distinct_nodes(expr))
+    indices = [index for node in nodes if isinstance(node, Read) for index in node.indices]
+    return not any(map(reads_memory, indices))
 
 
 def _conditions(root: Expr) -> tuple[Expr, ...]:
-    """The parts of a reduction's condition."""
-    return conjuncts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
+    """The parts of a reduction's condition that are about its axes alone."""
+    parts = conjuncts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
+    return tuple(part for part in parts if not reads_memory(part))
 
 
 _ZERO: Final[Counts] = (0.0,) * len(COUNTS)

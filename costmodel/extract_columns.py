@@ -136,7 +136,7 @@ class Columns:
         around.
     counts
         Occurrences of operations per point, shape `(len(COUNTS), columns)`.
-    is_reduction, separable, is_scratch, is_float, combines_pairs, streaming
+    is_reduction, is_scratch, is_float, combines_pairs, streaming
         Flags of each column.
     store_bits, lane_bits, outputs, instructions
         Of the widest `Body` of the stage; how many stores one point makes; and its instructions, all outputs
@@ -171,7 +171,6 @@ class Columns:
     generation: Ints
     counts: Floats
     is_reduction: Bools
-    separable: Bools
     is_scratch: Bools
     is_float: Bools
     combines_pairs: Bools
@@ -267,7 +266,6 @@ class _Packer:
             generation=np.zeros(total, np.int64),
             counts=np.zeros((len(COUNTS), total)),
             is_reduction=np.zeros(total, np.bool_),
-            separable=np.zeros(total, np.bool_),
             is_scratch=np.zeros(total, np.bool_),
             is_float=np.zeros(total, np.bool_),
             combines_pairs=np.zeros(total, np.bool_),
@@ -324,7 +322,6 @@ class _Packer:
         made.generation[at] = len(ancestors) - 1
         made.counts[:, at] = one.counts
         made.is_reduction[at] = one.body.is_reduction
-        made.separable[at] = one.separable
         made.is_scratch[at] = one.is_scratch
         made.is_float[at] = one.body.is_float
         made.combines_pairs[at] = one.combines_pairs

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ansor.schedule.conditions import always_holds
-from ansor.te.expr import Const, Expr, Read, Var, distinct_nodes
+from ansor.te.expr import Const, Expr, Var
 from costmodel.extract_body import Body, counts_of
 from costmodel.extract_form import Mask
 from costmodel.extract_indices import Value
@@ -29,18 +29,6 @@ def all_hold(conditions: Iterable[Expr], extents: Extents) -> Mask:
     result: Mask = True
     for condition in conditions:
         result = result & always_holds(condition, extents)
-    return result
-
-
-def are_separable(conditions: Iterable[Expr], spatial: Extents, reducing: Extents) -> Mask:
-    """Whether every condition is known to hold or is about axes of one kind only, row by row."""
-    result: Mask = True
-    for condition in conditions:
-        nodes = set(distinct_nodes(condition))
-        if any(isinstance(node, Read) for node in nodes):
-            return False
-        ties = _some_loop(spatial, nodes) & _some_loop(reducing, nodes)
-        result = result & (np.logical_not(ties) | always_holds(condition, {**spatial, **reducing}))
     return result
 
 
@@ -66,12 +54,3 @@ def _occurrences(body: Body, extents: Extents) -> NDArray[np.float64]:
 def _is_decided(one: Expr, extents: Extents) -> Mask:
     """Whether a length is 1, or a condition holds for all points, row by row."""
     return np.equal(one.value, 1) if isinstance(one, Const) else always_holds(one, extents)
-
-
-def _some_loop(extents: Extents, nodes: set[Expr]) -> Mask:
-    """Where one of some axes that occur in an expression has more than one iteration."""
-    found: Any = np.False_
-    for axis, extent in extents.items():
-        if axis in nodes:
-            found = found | (extent > 1)
-    return found  # type: ignore[no-any-return]

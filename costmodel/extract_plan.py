@@ -11,9 +11,8 @@ The counterpart of the passes that lowering applies, without a nest:
   fit into the vector registers, are unrolled and accumulate there (`_register_tile`), in several vectors
   along the reduction where that runs along memory (`extract_lanes`).
 
-What is left out: guards (a tile whose guard ties a reduction to its elements is not promoted by lowering, and
-a parallel loop past the end of an axis may end there), and loops that turn contiguous only through arithmetic
-on a remainder.
+What is left out: guards (a parallel loop past the end of an axis may end there), and loops that turn
+contiguous only through arithmetic on a remainder.
 """
 
 from __future__ import annotations
@@ -265,7 +264,7 @@ def _register_tile(
     elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
     needed = elements / lanes * np.ceil(lanes * columns.lane_bits / limits.vector_bits)
     fits = (needed <= limits.room) & (needed * columns.instructions <= limits.max_instructions)
-    plain = columns.is_reduction & columns.separable & (columns.outputs == 1) & ~ragged
+    plain = columns.is_reduction & (columns.outputs == 1) & ~ragged
     promoted = plain & fits & (last >= 0) & (last >= children)
     promoted &= ~(tile & columns.parallel).any(axis=0)
     if columns.bound is not None:

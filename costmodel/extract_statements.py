@@ -42,7 +42,7 @@ from ansor.te.expr import Expr, Var
 from ansor.te.preparation import source_of
 from ansor.te.tensor import Tensor
 from costmodel.extract_body import Access, Body, body_of
-from costmodel.extract_conditions import all_hold, are_separable, occurrences
+from costmodel.extract_conditions import all_hold, occurrences
 from costmodel.extract_flips import flips
 from costmodel.extract_form import Form, Mask
 from costmodel.extract_indices import Dimension, Loop, LoopIndices, Value
@@ -125,10 +125,8 @@ class Statement:
         Whether its stores may pass the caches by.
     divisions
         Divisions and remainders in the indices of one point.
-    separable
-        Whether no condition of a reduction ties its loops to those of its elements, or reads memory.
     combines_pairs
-        See `Body`; where all conditions are known to hold.
+        See `Body`; where all conditions on axes are known to hold.
     counts
         Occurrences per point, in the order of `COUNTS`; shape ``(len(COUNTS), rows)``, or one column for all.
     skips
@@ -152,7 +150,6 @@ class Statement:
     virtual: Value
     streaming: Mask
     divisions: Value
-    separable: Mask
     combines_pairs: Mask
     counts: NDArray[np.float64]
     skips: tuple[Skip, ...] = ()
@@ -314,9 +311,8 @@ class _StageGatherer:
         widths = [self.all.number(r.width, "a region") for r in self.bounds.region]
         reduce_extents = [self.all.number(extent_of(a.extent), "an axis") for a in op.reduce_axis]
         full = [self.all.number(extent_of(a.extent), "an axis") for a in op.axis]
-        part = dict[Var, Value](zip(op.axis, widths, strict=True))
-        reducing = dict[Var, Value](zip(op.reduce_axis, reduce_extents, strict=True))
-        whole = {**dict[Var, Value](zip(op.axis, full, strict=True)), **reducing}
+        axes, extents = (*op.axis, *op.reduce_axis), (*full, *reduce_extents)
+        whole = dict[Var, Value](zip(axes, extents, strict=True))
         steps = self.form.unroll_steps.get(self.stage_id, 0)
         made = []
         for output, tensor in enumerate(op.outputs):
@@ -344,7 +340,6 @@ class _StageGatherer:
                     virtual=prod([x.extent for x in self.loops if Annotation.VTHREAD in x.marks]),
                     streaming=self.form.streaming.get(self.stage_id, False),
                     divisions=sum(d.divisions for touch in touches for d in touch.dimensions),
-                    separable=are_separable(body.conditions, part, reducing),
                     counts=occurrences(body, whole),
                     combines_pairs=body.combines_pairs and all_hold(body.conditions, whole),
                     skips=self._skips(output),

@@ -10,7 +10,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.ir.interp import run_nest
-from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Store, seq
+from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Store, seq, walk_statements
 from ansor.te.expr import BinaryOp, Load, Var, binary, const
 from ansor.te.interp import evaluate
 from measure.arena import GuardedArray
@@ -45,6 +45,68 @@ def test_so_it_is_in_a_factored_reduction() -> None:
         s, c, loops = masked_sum(10)
         s.rfactor(c, loops[part])
         check_all(Case.of(s.state))
+
+
+def tile(c: te.Tensor) -> te.Schedule:
+    """C(i, j) in tiles of 3 unrolled rows and 16 columns in vectors, all of the reduction inside."""
+    s = te.create_schedule(c)
+    i, j, k = *c.op.axis, *c.op.reduce_axis
+    io, jo, ii, ji = s[c].tile(i, j, x_factor=3, y_factor=16)
+    s[c].reorder(io, jo, k, ii, ji)
+    s[c].unroll(ii)
+    s[c].vectorize(ji)
+    return s
+
+
+CONDITIONS = {
+    "rows": lambda m, i, j, k: m[i, k] > 0,
+    "columns": lambda m, i, j, k: m[k, j] > 0,
+    "elements": lambda m, i, j, k: m[i, j] > 0,
+    "all": lambda m, i, j, k: te.all(m[i, k] > 0, m[k, j] < 2, k < 17),
+    "triangle": lambda m, i, j, k: k <= i,
+    "lanes": lambda m, i, j, k: k <= j,
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+def test_the_accumulators_of_a_conditional_reduction_are_registers(condition: str, dtype: str) -> None:
+    """Terms that do not count are no numbers in floats, and may be divisions by 0 in integers."""
+    n = 20
+    m, x, y = te.placeholder((n, n), "int32", "M"), *(te.placeholder((n, n), dtype, name) for name in "XY")
+    k = te.reduce_axis((0, n), "k")
+
+    def element(i: te.Expr, j: te.Expr) -> te.Expr:
+        holds = CONDITIONS[condition](m, i, j, k)
+        term = x[i, k] * y[k, j] if dtype != "int32" else x[i, k] // y[k, j]
+        return te.sum(te.select(holds, term, te.const(np.nan, dtype)) if dtype != "int32" else term, k, holds)
+
+    c = te.compute((n, n), element, name="C")
+    case = Case.of(tile(c).state)
+    nest = lowered(case.state, simple_mode=False)
+    loops = [s for s in walk_statements(nest.body) if isinstance(s, For) and s.var.name == "k"]
+    assert {s.buffer.scope for loop in loops for s in walk_statements(loop) if isinstance(s, Store)} == {
+        "register"
+    }
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize("kind", ["serial", "unroll", "vectorize"])
+def test_a_term_that_its_condition_keeps_in_bounds_is_not_read_elsewhere(kind: str) -> None:
+    memory = GuardedArray((16,), "float32")
+    memory.array[:] = np.arange(16)
+    x, at = te.placeholder((16,), name="X"), te.placeholder((9, 8), "int32", "at")
+    k = te.reduce_axis((0, 9), "k")
+    y = te.compute((8,), lambda j: te.sum(x[at[k, j]], k, te.all(at[k, j] >= 0, at[k, j] < 16)), name="Y")
+    s = te.create_schedule(y)
+    s[y].reorder(k, y.op.axis[0])
+    if kind != "serial":
+        getattr(s[y], kind)(y.op.axis[0])
+    places = np.random.default_rng(0).integers(-(2**30), 2**30, (9, 8)).astype(np.int32)
+    places[::2] = np.arange(40).reshape(5, 8) - 12
+    expected = evaluate([y], {x: memory.array.copy(), at: places})[y]
+    np.testing.assert_array_equal(ansor.build(s, [x, at, y])(memory.array, places), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

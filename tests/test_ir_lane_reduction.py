@@ -65,6 +65,23 @@ def test_narrow_floats_are_added_in_order(dtype):
     assert in_lanes(lower(te.create_schedule(r), [x, r], limits=LIMITS)) == []
 
 
+@pytest.mark.parametrize("n", [15, 64, 200])
+@pytest.mark.parametrize("reducer", sorted(REDUCERS))
+def test_rows_under_a_condition_on_data(n, reducer):
+    x, m = te.placeholder((5, n), "int32", "X"), te.placeholder((5, n), "int32", "M")
+    k = te.reduce_axis((0, n), "k")
+    r = te.compute((5,), lambda i: REDUCERS[reducer](x[i, k], axis=k, where=m[i, k] > 0), name="R")
+    nest = check(te.create_schedule(r), [x, m, r])
+    assert len(in_lanes(nest)) == (n >= 16)
+
+
+def test_a_condition_whose_data_lie_apart_keeps_rows_scalar():
+    x, m = te.placeholder((5, 64), name="X"), te.placeholder((64, 5), "int32", "M")
+    k = te.reduce_axis((0, 64), "k")
+    r = te.compute((5,), lambda i: te.sum(x[i, k], axis=k, where=m[k, i] > 0), name="R")
+    assert in_lanes(check(te.create_schedule(r), [x, m, r])) == []
+
+
 def test_short_rows_stay_scalar():
     x, r = row_reduction(15)
     assert in_lanes(lower(te.create_schedule(r), [x, r], limits=LIMITS)) == []

@@ -12,9 +12,10 @@ from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.printer import format_nest, format_stmt
 from ansor.ir.ranges import loop_ranges
+from ansor.ir.rewriting import reads_memory
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
-from ansor.te.expr import Binary, BinaryOp, Load, Var, binary, const, free_vars, select
+from ansor.te.expr import Binary, BinaryOp, Load, Select, Var, binary, const, free_vars, select
 
 SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
     LoopKind.SERIAL,
@@ -212,6 +213,73 @@ def test_an_update_that_reads_other_elements_stays_in_memory():
     update = Store(y, (j,), load(y, j) + load(y, j + 1))
     body = loops(update, (k, 6), (j, 8))
     assert promote_accumulators(body, ROOMY) is body
+
+
+def conditional_product(condition, rows=8):
+    """C[i, j] += A[i, k] * B[k, j] where a condition of i, k and j holds; C has as many rows as that."""
+    a, b = Buffer("A", "float32", (8, 12)), Buffer("B", "float32", (12, 16))
+    m, c = Buffer("M", "int32", (8, 16)), Buffer("C", "float32", (rows, 16))
+    i, j, k = Var("i"), Var("j"), Var("k")
+    update = If(condition(m, i, k, j), Store(c, (i, j), load(c, i, j) + load(a, i, k) * load(b, k, j)))
+    p, q = Var("p"), Var("q")
+    start = loops(Store(c, (p, q), ZERO), (p, rows, UNROLLED), (q, 16, VECTORIZED))
+    body = seq(start, loops(update, (k, 12), (i, 8, UNROLLED), (j, 16, VECTORIZED)))
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-3, 4, x.shape).astype(x.dtype) for x in (a, b, m, c)]
+    return LoopNest("product", (a, b, m, c), (), body, (3,)), arrays
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda m, i, k, j: load(m, i, k) > const(0),
+        lambda m, i, k, j: load(m, i, j) > const(0),
+        lambda m, i, k, j: both(load(m, i, k) > const(0), load(m, k // 2, j) < const(2), k < const(11)),
+        lambda m, i, k, j: both(load(m, i, k) > const(0), i < const(7)),
+    ],
+)
+def test_an_update_under_a_condition_on_data_chooses_in_registers(condition):
+    nest, arrays = conditional_product(condition)
+    new = same_results(nest, promote_accumulators(nest.body, ROOMY), arrays)
+    assert count(new.body, Alloc) == 1
+    assert not any(map(reads_memory, (s.cond for s in walk_statements(new.body) if isinstance(s, If))))
+    (update,) = (s for s in walk_statements(new.body) if isinstance(s, Store) and "A[" in format_stmt(s))
+    assert isinstance(update.value, Select)
+    assert not update.value.lazy
+
+
+def test_what_only_the_condition_keeps_in_bounds_is_read_where_it_holds():
+    x, at, y = Buffer("X", "int32", (4,)), Buffer("at", "int32", (6,)), Buffer("Y", "int32", (8,))
+    k, j = Var("k"), Var("j")
+    place = load(at, k)
+    update = If(both(place >= const(0), place < const(4)), Store(y, (j,), load(y, j) + load(x, place) * j))
+    p = Var("p")
+    body = seq(loops(Store(y, (p,), const(1)), (p, 8)), loops(update, (k, 6), (j, 8)))
+    nest = LoopNest("f", (x, at, y), (), body, (2,))
+    data = [np.arange(4, dtype=np.int32), np.array([3, -9, 0, 4, 1, 99], np.int32), np.ones(8, np.int32)]
+    new = same_results(nest, promote_accumulators(nest.body, ROOMY), data)
+    values = [s.value for s in walk_statements(new.body) if isinstance(s, Store)]
+    assert [value.lazy for value in values if isinstance(value, Select)] == [True]
+
+
+def test_a_condition_that_ties_elements_to_the_reduction_stays_around_the_update():
+    nest, arrays = conditional_product(lambda m, i, k, j: both(k <= i, j + k < const(20)))
+    new = same_results(nest, promote_accumulators(nest.body, ROOMY), arrays)
+    assert [one.buffer.name for one in walk_statements(new.body) if isinstance(one, Alloc)] == ["C.acc"]
+    assert [format_stmt(one).splitlines()[0] for one in walk_statements(new.body) if isinstance(one, If)] == [
+        "if k <= i and j + k < 20:"
+    ]
+
+
+def test_elements_that_only_such_a_condition_keeps_in_bounds_stay_in_memory():
+    def inside(m, i, k, j):
+        return i + k < const(5)
+
+    nest, arrays = conditional_product(inside, rows=5)
+    check_nest(nest)
+    assert promote_accumulators(nest.body, ROOMY) is nest.body
+    guarded, _ = conditional_product(lambda *at: both(inside(*at), at[1] < const(5)), rows=5)
+    assert count(same_results(guarded, promote_accumulators(guarded.body, ROOMY), arrays).body, Alloc) == 1
 
 
 def test_a_scalar_accumulator_and_a_load_of_the_earlier_value():

@@ -25,7 +25,7 @@ def update_of(loop: For, converted: bool = True) -> Update | None:
     if not isinstance(store, Store) or any(loop.var in free_vars(index) for index in store.indices):
         return None
     found = combination_of(store)
-    if found is None or found.op is not BinaryOp.ADD:
+    if found is None or found.op is not BinaryOp.ADD or found.condition is not None:
         return None
     operands = product_factors(found.term, converted)
     if operands is None:

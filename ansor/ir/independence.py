@@ -40,6 +40,7 @@ class IndependenceTest:
     """
 
     def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
         self._simplifier = bounds.simplifier
         self._atom_facts: dict[int, tuple[frozenset[Var], bool]] = {}
 

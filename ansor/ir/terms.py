@@ -31,11 +31,15 @@ REDUCERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What a statement stores: its own `element`, and a `term`, combined by `op`, one of `REDUCERS`."""
+    """What a statement stores: its own `element`, and a `term`, combined by `op`, one of `REDUCERS`.
+
+    With a `condition` it stores the element as it is where that fails.
+    """
 
     op: BinaryOp
     element: Load
     term: Expr
+    condition: Expr | None = None
 
     @property
     def identity(self) -> Expr:
@@ -45,15 +49,25 @@ class Combination:
 
 def combination_of(store: Store) -> Combination | None:
     """How a reduction's update combines its element with a term; None for another statement."""
-    value = store.value
+    value, condition = store.value, None
+    if isinstance(value, Select) and _is_element(value.other, store):
+        value, condition = value.then, value.cond
     if not isinstance(value, Binary) or value.op not in REDUCERS:
         return None
     for one, other in ((value.a, value.b), (value.b, value.a)):
-        if not isinstance(one, Load) or one.buffer is not store.buffer:
-            continue
-        if all(same_structure(a, b) for a, b in zip(one.indices, store.indices, strict=True)):
-            return Combination(value.op, one, other)
+        if _is_element(one, store):
+            assert isinstance(one, Load)
+            return Combination(value.op, one, other, condition)
     return None
+
+
+def _is_element(value: Expr, store: Store) -> bool:
+    """Whether a value is what the element holds that a statement stores to."""
+    return (
+        isinstance(value, Load)
+        and value.buffer is store.buffer
+        and all(same_structure(a, b) for a, b in zip(value.indices, store.indices, strict=True))
+    )
 
 
 def identity_of(op: BinaryOp, dtype: str) -> Expr:

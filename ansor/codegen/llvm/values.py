@@ -31,6 +31,7 @@ from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
 from ansor.ir.bounds import interval_of, to_interval, to_optional
 from ansor.ir.nest import Buffer
+from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import (
     BITWISE,
     COMPARISONS,
@@ -466,7 +467,7 @@ class Expressions:
         if isinstance(cond, bool):
             return self.value(expr.then if cond else expr.other, env)
         if not expr.lazy:
-            return self.vectors.select(cond, self.value(expr.then, env), self.value(expr.other, env))
+            return self._chosen(expr, cond, self.value(expr.then, env), self.value(expr.other, env))
         for part in used_by_both(expr):
             if not self.index_like(part):
                 self.value(part, env)
@@ -477,6 +478,13 @@ class Expressions:
         if is_own and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
             return then  # what a load under a condition gives where the condition fails
         other = self.value(expr.other, self.narrowed(env, self.vectors.negation(cond)))
+        return self._chosen(expr, cond, then, other)
+
+    def _chosen(self, expr: Select, cond: Value, then: Value, other: Value) -> Value:
+        """One of two values; by lanes where data decide, as LLVM branches by one condition for all."""
+        lanes = max(then.lanes, other.lanes)
+        if lanes > cond.lanes and reads_memory(expr.cond):
+            cond = self.vectors.splat(cond, lanes)
         return self.vectors.select(cond, then, other)
 
     def stored(self, expr: Expr, env: Env) -> Value:

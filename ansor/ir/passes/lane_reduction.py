@@ -55,6 +55,7 @@ from ansor.te.expr import (
     distinct_nodes,
     free_vars,
     int_value,
+    rewrite,
 )
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         The reduction, which adds to what the elements held before; None where this is not possible or
         does not pay.
     """
-    source, info = _source(tile), dtype_info(tile.update.buffer.dtype)
+    reads, info = _reads(tile), dtype_info(tile.update.buffer.dtype)
     lanes = limits.vector_bits // info.bits
-    if source is None or lanes < 2 or info.bits < 8 or (info.kind == "float" and info.bits < 32):
+    if reads is None or lanes < 2 or info.bits < 8 or (info.kind == "float" and info.bits < 32):
         return None
     if any(tile.reduce[-1].var in free_vars(guard) for guard in tile.guards):
         return None
-    strided = _strided_loads(tile, source)
-    tile, source = _joined(tile, source, lanes)
+    strided = _strided_loads(tile, reads)
+    tile = _joined(tile, reads, lanes)
     extent = int_value(tile.reduce[-1].extent)
     if extent is None or extent < lanes:
         return None
@@ -106,7 +107,7 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
     vectors, alone = min(MOST_VECTORS, 1 << ((extent // lanes).bit_length() - 1)), tile.scalar()
     while vectors > 1 and not alone.fits(limits, vectors):
         vectors //= 2
-    return _LaneReduction(tile, source, vectors, lanes).build() if alone.fits(limits, vectors) else None
+    return _LaneReduction(tile, vectors, lanes).build() if alone.fits(limits, vectors) else None
 
 
 def pays(
@@ -140,24 +141,24 @@ def strided_load(step: _Step) -> _Step:
     return 2 * step - 1
 
 
-def _source(tile: RegisterTile) -> Expr | None:
-    """The term that an iteration contributes; None if the update is not `element OP term`."""
+def _reads(tile: RegisterTile) -> list[Load] | None:
+    """What the term of an iteration, and its condition, read; None if the update is not `element OP term`."""
     found = None if tile.inside else combination_of(tile.update)
-    if found is None or any(
-        isinstance(node, Load) and node.buffer is tile.update.buffer for node in distinct_nodes(found.term)
-    ):
+    if found is None:
         return None
-    return found.term
+    parts = (found.term,) if found.condition is None else (found.term, found.condition)
+    reads = [node for part in parts for node in distinct_nodes(part) if isinstance(node, Load)]
+    return None if any(read.buffer is tile.update.buffer for read in reads) else reads
 
 
-def _strided_loads(tile: RegisterTile, source: Expr) -> int | None:
+def _strided_loads(tile: RegisterTile, reads: Sequence[Load]) -> int | None:
     """Instructions that load what does not lie side by side, per vector of terms; None if that is too far.
 
     Something must lie side by side, and the rest `MOST_APART` elements apart at most.
     """
     var, total, side_by_side = tile.reduce[-1].var, 0, False
-    for load in distinct_nodes(source):
-        if not isinstance(load, Load) or not any(var in free_vars(index) for index in load.indices):
+    for load in reads:
+        if not any(var in free_vars(index) for index in load.indices):
             continue
         step = step_of(load.buffer, load.indices, var)
         if step is None or not 1 <= step <= MOST_APART:
@@ -170,8 +171,8 @@ def _strided_loads(tile: RegisterTile, source: Expr) -> int | None:
     return total if side_by_side else None
 
 
-def _joined(tile: RegisterTile, source: Expr, lanes: int) -> tuple[RegisterTile, Expr]:
-    """Tile and term with one loop in place of the innermost reduction loops that lie end to end."""
+def _joined(tile: RegisterTile, reads: Sequence[Load], lanes: int) -> RegisterTile:
+    """The tile with one loop in place of the innermost reduction loops that lie end to end."""
     joined = [tile.reduce[-1]]
     length = int_value(joined[0].extent)
     guarding = free_vars(*tile.guards)
@@ -179,12 +180,12 @@ def _joined(tile: RegisterTile, source: Expr, lanes: int) -> tuple[RegisterTile,
         extent = int_value(loop.extent)
         if extent is None or length is None or makes_whole_vectors(length, lanes) or loop.var in guarding:
             break
-        if not _continues(source, loop.var, tile.reduce[-1].var, length):
+        if not _continues(reads, loop.var, tile.reduce[-1].var, length):
             break
         joined.insert(0, loop)
         length *= extent
     if len(joined) == 1 or length is None:
-        return tile, source
+        return tile
     var = Var(".".join(loop.var.name for loop in joined), joined[0].var.dtype)
     place: dict[Var, Expr] = {}
     inside = length
@@ -197,8 +198,7 @@ def _joined(tile: RegisterTile, source: Expr, lanes: int) -> tuple[RegisterTile,
     unrolled = all(loop.kind is LoopKind.UNROLLED for loop in joined)
     one = For(var, length, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL, tile.reduce[-1].body)
     update = replace(tile.update, value=replace_in(tile.update.value, place, {}))
-    found = replace(tile, reduce=(*tile.reduce[: -len(joined)], one), update=update)
-    return found, replace_in(source, place, {})
+    return replace(tile, reduce=(*tile.reduce[: -len(joined)], one), update=update)
 
 
 def makes_whole_vectors(length: _Length, lanes: _Length) -> NDArray[np.bool_]:
@@ -206,27 +206,25 @@ def makes_whole_vectors(length: _Length, lanes: _Length) -> NDArray[np.bool_]:
     return np.equal(np.remainder(length, np.multiply(lanes, MOST_VECTORS)), 0)
 
 
-def _continues(source: Expr, outer: Var, inner: Var, length: int) -> bool:
+def _continues(reads: Sequence[Load], outer: Var, inner: Var, length: int) -> bool:
     """Whether all that is read lies `length` iterations of `inner` further on in the next one of `outer`."""
-    for load in distinct_nodes(source):
-        if isinstance(load, Load):
-            far, near = (step_of(load.buffer, load.indices, var) for var in (outer, inner))
-            if far is None or near is None or far != length * near:
-                return False
+    for load in reads:
+        far, near = (step_of(load.buffer, load.indices, var) for var in (outer, inner))
+        if far is None or near is None or far != length * near:
+            return False
     return True
 
 
 class _LaneReduction:
     """The statements of one such reduction."""
 
-    def __init__(self, tile: RegisterTile, source: Expr, vectors: int, lanes: int) -> None:
+    def __init__(self, tile: RegisterTile, vectors: int, lanes: int) -> None:
         self.tile = tile
-        self.source = source
         self.vectors = vectors
         self.lanes = lanes
-        value = tile.update.value
-        assert isinstance(value, Binary)
-        self.op = value.op
+        found = combination_of(tile.update)
+        assert found is not None
+        self.op = found.op
         self.dtype = tile.update.buffer.dtype
         shape = (*tile.extents, vectors, lanes)
         self.registers = Buffer(f"{tile.update.buffer.name}.lanes", self.dtype, shape, REGISTER)
@@ -267,9 +265,14 @@ class _LaneReduction:
         def update(at: tuple[Expr, ...], u: Expr, v: Expr) -> Stmt:
             place = _plus(_plus(first, _times(u, self.lanes)), v)
             names = {**self._names(at), along: place}
-            term = replace_in(self.source, names, {})
             guards = tuple(replace_in(guard, names, {}) for guard in self.tile.guards)
-            return guarded(guards, self._store((*at, u, v), self._combine(self._load((*at, u, v)), term)))
+            mine = self._load((*at, u, v))
+
+            def in_registers(node: Expr) -> Expr | None:
+                return mine if isinstance(node, Load) and node.buffer is self.tile.update.buffer else None
+
+            value = replace_in(rewrite(self.tile.update.value, in_registers), names, {})
+            return guarded(guards, self._store((*at, u, v), value))
 
         return self._everywhere(vectors, lanes, update)
 

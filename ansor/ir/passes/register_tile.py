@@ -14,6 +14,8 @@ buffer of scope "register" instead:
 
 Where the statement just before initialises exactly this tile, the registers are initialised instead of
 loaded. Guards that do not depend on the reduction guard the copies, too; all guards stay around the update.
+A condition on data becomes a choice between the updated element and the element as it is, so that no branch
+has to be foreseen. What is in bounds wherever the condition is asked is read whether it holds or not.
 The order in which an element's terms are added does not change, so results are the same to the last bit;
 but for reductions along memory without a vector loop, which are done in lanes (`lane_reduction`).
 """
@@ -29,8 +31,22 @@ from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import conjuncts, guarded, map_statements, reads_memory, replace_in
-from ansor.te.expr import Expr, Load, Var, children, distinct_nodes, free_vars, int_value, rewrite
+from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, replace_in
+from ansor.ir.simplify import prove, simplify
+from ansor.te.expr import (
+    BinaryOp,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_index,
+    binary,
+    children,
+    distinct_nodes,
+    free_vars,
+    int_value,
+    rewrite,
+)
 from ansor.te.structure import is_among, same_structure
 
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
@@ -164,36 +180,62 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     """The tile of a statement that is a reduction loop nest and nothing else, its outermost loop reducing."""
     if not isinstance(stmt, For) or stmt.kind not in _REDUCE_KINDS:
         return None
-    loops, guards, inner = _levels(stmt)
+    loops, guards, tests, inner = _levels(stmt)
     if not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
         return None
     inside = (loops.pop(),) if loops[-1].kind is LoopKind.TENSORIZE else ()
+    if tests and inside:
+        return None
+    inner = _chosen(inner, guards, tests, test.bounds)
     selecting = free_vars(*inner.indices)
     count = len(loops)
     while count and loops[count - 1].var in selecting:
         count -= 1
     found = RegisterTile(tuple(loops[:count]), tuple(loops[count:]), guards, inner, inside)
-    fits = (
-        _has_fitting_loops(found, selecting)
-        and _updates_itself(found)
-        and _is_separable(found, selecting, test)
-    )
+    fits = _has_fitting_loops(found, selecting) and _updates_itself(found) and _is_separable(found, test)
     return found if fits else None
 
 
-def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], Stmt]:
-    """The loops and conditions that are nested in `stmt` one directly in the other, and what is in them."""
+def _levels(stmt: Stmt) -> tuple[list[For], tuple[Expr, ...], list[Expr], Stmt]:
+    """The loops and conditions that are nested in `stmt` one directly in the other, and what is in them.
+
+    Conditions on data come apart, outermost first.
+    """
     loops: list[For] = []
     guards: tuple[Expr, ...] = ()
+    tests: list[Expr] = []
     while True:
         if isinstance(stmt, For):
             loops.append(stmt)
             stmt = stmt.body
-        elif isinstance(stmt, If) and stmt.other is None and not reads_memory(stmt.cond):
-            guards = (*guards, *conjuncts(stmt.cond))
+        elif isinstance(stmt, If) and stmt.other is None:
+            parts = conjuncts(stmt.cond)
+            reading = tuple(part for part in parts if reads_memory(part))
+            guards = (*guards, *(part for part in parts if not reads_memory(part)))
+            test = conjunction(reading)
+            tests += [] if test is None else [test]
             stmt = stmt.then
         else:
-            return loops, guards, stmt
+            return loops, guards, tests, stmt
+
+
+def _chosen(update: Store, guards: tuple[Expr, ...], tests: list[Expr], bounds: Bounds) -> Store:
+    """The update without conditions on data: where one of `tests` fails it stores the element as it is."""
+    value, element = update.value, Load(update.buffer, update.indices, update.buffer.dtype)
+    for test in reversed(tests):
+        reads = (node for node in distinct_nodes(value) if isinstance(node, Load))
+        safe = all(_is_inside(read.buffer, read.indices, guards, bounds) for read in reads)
+        value = Select(test, value, element, not safe, value.dtype)
+    return replace(update, value=value) if tests else update
+
+
+def _is_inside(buffer: Buffer, indices: tuple[Expr, ...], held: tuple[Expr, ...], bounds: Bounds) -> bool:
+    """Whether an element is seen to be one of the buffer's where the conditions `held` hold."""
+    for index, extent in zip(map(as_index, indices), buffer.shape, strict=True):
+        for ends in (binary(BinaryOp.GE, index, 0), binary(BinaryOp.LT, index, extent)):
+            if prove(ends, bounds) is not True and not is_among(simplify(ends, bounds), held):
+                return False
+    return True
 
 
 def _has_fitting_loops(found: RegisterTile, selecting: set[Var]) -> bool:
@@ -227,21 +269,21 @@ def _updates_itself(found: RegisterTile) -> bool:
     return all(same_structure(a, b) for n in reads for a, b in zip(n.indices, store.indices, strict=True))
 
 
-def _is_separable(found: RegisterTile, selecting: set[Var], test: IndependenceTest) -> bool:
+def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
     """Whether each point of the tile has its own element and the copies can be guarded."""
-    reducing = {loop.var for loop in found.reduce}
-    for guard in found.guards:
-        variables = free_vars(guard)
-        if variables & reducing and variables & selecting:
-            return False
-    memory = any(map(reads_memory, found.update.indices))
-    return not memory and all(test.independent(loop) for loop in found.tile)
+    store = found.update
+    if any(map(reads_memory, store.indices)) or not all(test.independent(loop) for loop in found.tile):
+        return False
+    own = found.element_guards
+    return len(own) == len(found.guards) or _is_inside(store.buffer, store.indices, own, test.bounds)
 
 
 def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
     """The constant that `before` stores to exactly the elements of `tile`, if that is all it does."""
-    loops, guards, inner = _levels(before)
-    if not isinstance(inner, Store) or inner.buffer is not tile.update.buffer or children(inner.value):
+    loops, guards, tests, inner = _levels(before)
+    if tests or not isinstance(inner, Store):
+        return None
+    if inner.buffer is not tile.update.buffer or children(inner.value):
         return None
     if [int_value(x.extent) for x in loops] != list(tile.extents) or isinstance(inner.value, Var):
         return None
