@@ -1,9 +1,10 @@
 """The passes that every lowered program goes through, in order.
 
 1. Reductions whose tile fits the vector registers accumulate there.
-2. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
-   the reduction, since a register tile is one statement by then.
-3. Terms that change nothing, as those of padding, are left out.
+2. Guards are removed and hoisted, and loops end where they fail for good; then they are peeled, so that the
+   bulk of a tile runs without them: one test outside the reduction, since a register tile is one statement
+   by then.
+3. Terms that change nothing, as those of padding, are left out, and loops end where all are.
 4. Register tiles that read no padding are computed without asking for each element.
 5. Reductions that are to read ahead ask for what they read next of inputs.
 6. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
