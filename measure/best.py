@@ -29,7 +29,14 @@ from ansor.schedule.structure import KeyMatch, match_key
 from ansor.task.target import Target
 from measure.groups import RecordGroup, TaskGroups
 from measure.log import PathLike, Record, RecordReader
-from measure.record import MeasureInput, MeasureResult, computation_of, computes, is_outdated
+from measure.record import (
+    MeasureInput,
+    MeasureResult,
+    computation_of,
+    computes,
+    is_outdated,
+    outdated_text,
+)
 from measure.settled import settled_trials
 from measure.targets import ANYTHING, RunsOn, other_conditions, same_target, target_text
 from measure.unsaid import plain_key
@@ -220,13 +227,7 @@ class _Wanted:
 @cache
 def _warn_of_outdated(log: str, workload_key: str | None, count: int) -> None:
     """Warn of programs in a log that are of no use any more; once, though the log is read again."""
-    programs = "1 program" if count == 1 else f"{count} programs"
-    _note.warning(
-        "%s: left out: %s%s from when the function of that name computed something else",
-        log,
-        programs,
-        "" if workload_key is None else f" of {workload_key}",
-    )
+    _note.warning("%s: %s", log, outdated_text(count, workload_key))
 
 
 @lru_cache(maxsize=1024)  # A log says the same keys again and again.

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_FLOAT: Final = 1e10
 """Cost in seconds that stands for "failed"."""
+COMPUTED_OTHERWISE: Final = "when the function of that name computed something else"
+"""Whence records are that are of no use now (`is_outdated`)."""
 
 
 class MeasureErrorNo(IntEnum):
@@ -217,6 +219,12 @@ def is_outdated(workload_key: str, computation: str | None) -> bool:
     """Whether the function of a record's name is known to compute something else here than it did then."""
     now = None if computation is None else known_dag(workload_key)
     return now is not None and named_computation(now) != computation
+
+
+def outdated_text(count: int, name: str | None) -> str:
+    """Say that so many programs, of `name` if it is told, are left out as outdated (`is_outdated`)."""
+    programs = "1 program" if count == 1 else f"{count} programs"
+    return f"left out: {programs}{'' if name is None else f' of {name}'} from {COMPUTED_OTHERWISE}"
 
 
 def check_computation(task: AnyTask, dag: ComputeDAG) -> None:

@@ -39,7 +39,7 @@ from ansor.te.tensor import Tensor
 from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
-from measure.record import is_outdated, known_dag, named_computation
+from measure.record import is_outdated, known_dag, named_computation, outdated_text
 from measure.settled import settled_records
 from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
 from measure.unsaid import plain_key
@@ -351,12 +351,7 @@ class ApplyHistoryBest(DispatchContext):
         )
         if count and key not in self._warned:
             self._warned.add(key)
-            programs, title = counted(count, "program"), title_of_key(key)
-            _note.warning(
-                "left out: %s of %s from when the function of that name computed something else",
-                programs,
-                title,
-            )
+            _note.warning("%s", outdated_text(count, title_of_key(key)))
 
     def _best(self, query: Query, how: str) -> Hit | None:
         """Find the best program among the records that fit the query in the given way."""

@@ -21,7 +21,7 @@ from measure import (
     load_measurements,
 )
 from measure.best import is_named_as
-from measure.record import computes
+from measure.record import COMPUTED_OTHERWISE, computes
 from measure.settled import takes_over
 from measure.targets import other_conditions, runs_on
 from search.history import Trial
@@ -113,7 +113,7 @@ def _otherwise(task: Task, inp: MeasureInput) -> str:
     Where inputs are free of layout, costs under another option are those of other programs.
     """
     if not computes(inp.task, task.compute_dag):
-        return "when the function of that name computed something else"
+        return COMPUTED_OTHERWISE
     if other := other_conditions(inp.task, task.target, runs_on(task)):
         return f"measured {other}"
     recorded = inp.task.layout_rewrite_option or LayoutRewriteOption.NO_REWRITE
