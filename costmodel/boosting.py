@@ -30,7 +30,7 @@ from ansor.errors import DefinitionError
 from ansor.task.host import available_cores, default_num_threads
 from costmodel.dataset import Dataset
 from costmodel.libraries import load_library
-from costmodel.losses import LOSSES, Loss, LossName
+from costmodel.losses import LOSSES, LossName
 from costmodel.rows import FloatArray, Indices, PackedRows
 
 if TYPE_CHECKING:
@@ -202,10 +202,9 @@ def boost(data: Dataset, settings: Boosting, start: FloatArray | None = None) ->
     start
         Scores that the trees' are added to, shape ``(len(data),)``; default 0.
     """
-    outside = data.held_out(HELD_OUT, HELD_OUT_SEED)
-    if min(outside.sum(), _loss_of(data, np.flatnonzero(outside), settings).terms) < LEAST_HELD_OUT:
-        outside[:] = False
-    return _grow(data, settings, np.zeros(len(data)) if start is None else start, outside, None)
+    start = np.zeros(len(data)) if start is None else start
+    held = _Side(data, start, np.flatnonzero(data.held_out(HELD_OUT, HELD_OUT_SEED)), settings)
+    return _grow(data, settings, start, held if held.is_enough else None, None)
 
 
 def grow_more(data: Dataset, settings: Boosting, start: FloatArray, rounds: int, after: Trees) -> Trees:
@@ -221,24 +220,23 @@ def grow_more(data: Dataset, settings: Boosting, start: FloatArray, rounds: int,
     after
         Trees grown before on part of the data; columns are cut where they were cut for those.
     """
-    nothing = np.zeros(len(data), np.bool_)
-    return _grow(data, replace(settings, rounds=rounds), start, nothing, after.bins)
+    return _grow(data, replace(settings, rounds=rounds), start, None, after.bins)
 
 
 def _grow(
     data: Dataset,
     settings: Boosting,
     start: FloatArray,
-    outside: NDArray[np.bool_],
+    held: _Side | None,
     bins: QuantileDMatrix | None,
 ) -> Trees:
     xgboost = load_library("xgboost")
     shared = {"max_bin": settings.bins, "nthread": _num_threads()}
-    train = _Side(data, start, ~outside, settings)
+    outside = np.zeros(0, np.int64) if held is None else held.programs
+    train = _Side(data, start, np.delete(np.arange(len(data)), outside), settings)
     matrix = xgboost.QuantileDMatrix(train.rows.values, ref=bins, **shared)
     watching: dict[str, Any] = {}
-    if outside.any():
-        held = _Side(data, start, outside, settings)
+    if held is not None:
         watching = {
             "evals": [(xgboost.QuantileDMatrix(held.rows.values, ref=matrix, **shared), "held")],
             "custom_metric": lambda output, _: ("loss", held.value(output)),
@@ -256,24 +254,24 @@ def _grow(
         **watching,
     )
     trees = Trees(booster, matrix)
-    _log.debug("%d programs, %d held out: %d trees", len(data), outside.sum(), len(trees))
+    _log.debug("%d programs, %d held out: %d trees", len(data), len(outside), len(trees))
     return trees
-
-
-def _loss_of(data: Dataset, programs: Indices, settings: Boosting) -> Loss:
-    """Make the loss of some programs' scores."""
-    rng = np.random.default_rng(settings.seed)
-    return LOSSES[settings.loss](data.labels[programs], data.tasks[programs], rng)
 
 
 class _Side:
     """Programs on one side of the split, with their loss."""
 
-    def __init__(self, data: Dataset, start: FloatArray, mine: NDArray[np.bool_], settings: Boosting) -> None:
-        programs = np.flatnonzero(mine)
+    def __init__(self, data: Dataset, start: FloatArray, programs: Indices, settings: Boosting) -> None:
+        self.programs = programs
         self.rows = data.rows.take(programs)
         self._start = start[programs]
-        self._loss = _loss_of(data, programs, settings)
+        rng = np.random.default_rng(settings.seed)
+        self._loss = LOSSES[settings.loss](data.labels[programs], data.tasks[programs], rng)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether their loss can tell when to stop: see `LEAST_HELD_OUT`."""
+        return min(len(self.programs), self._loss.terms) >= LEAST_HELD_OUT
 
     def row_gradient(self, output: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Derivatives by the trees' output for each row."""

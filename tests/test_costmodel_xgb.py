@@ -20,8 +20,8 @@ from costmodel.boosting import Boosting, Trees, boost, grow_more
 from costmodel.dataset import Collector, Dataset
 from costmodel.learned import LearnedModel
 from costmodel.libraries import load_library
-from costmodel.losses import LOSSES
-from costmodel.rows import FloatArray, PackedRows, offsets_of
+from costmodel.losses import LOSSES, SquaredLoss
+from costmodel.rows import FloatArray, Indices, PackedRows, offsets_of
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
 from tests.costmodel_fakes import LoopDrafter, LoopFeatures, draw, matmul_task, measured
 from tests.forks import in_a_fork
@@ -92,6 +92,21 @@ def test_held_out_programs_stop_the_boosting() -> None:
     start = np.zeros(len(noise))
     assert len(grow_more(noise, Boosting(), start, 40, boost(learnable, Boosting(rounds=5)))) == 40
     assert len(boost(noise.take(slice(50)), Boosting(rounds=30))) == 30
+
+
+def test_each_side_of_the_split_has_one_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs are chosen once; those that say whether enough are held out are those that stop the boosting."""
+    sizes: list[int] = []
+
+    class CountedLoss(SquaredLoss):
+        def __init__(self, labels: FloatArray, tasks: Indices, rng: np.random.Generator) -> None:
+            super().__init__(labels, tasks, rng)
+            sizes.append(len(labels))
+
+    monkeypatch.setitem(LOSSES, "squared", CountedLoss)
+    boost(synthetic(400), Boosting(rounds=3, loss="squared"))
+    assert len(sizes) == 2
+    assert sum(sizes) == 400
 
 
 def test_few_pairs_of_held_out_programs_stop_nothing() -> None:
