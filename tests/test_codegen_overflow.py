@@ -58,6 +58,16 @@ def test_what_may_wrap_is_told_by_the_ranges_of_loops() -> None:
     assert [overflow.may_wrap(expr) for expr in wraps] == [True] * len(wraps)
 
 
+def test_indices_turn_that_may_wrap_to_others_in_bounds() -> None:
+    i, n, data = Var("i"), Var("n"), Var("data")
+    overflow = Overflow(Bounds({i: (0, 7), n: (1, None)}))
+    near = i * 500000000
+    turns: list[Expr] = [data * 3, data * data, data + data, i * 613566757, -2 - near - data]
+    stays: list[Expr] = [data + i - 1, data * 3 + i, i * 613566756, -1 - near * 2, n * i + n * n, data - n]
+    assert [overflow.turns(expr) for expr in turns] == [True] * len(turns)
+    assert [overflow.turns(expr) for expr in stays] == [False] * len(stays)
+
+
 INDICES: dict[str, Callable[..., Any]] = {
     "a remainder of data": lambda i, key: te.floormod(key * LARGE + 12345, 100),
     "a quotient of data": lambda i, key: te.floordiv(key * LARGE, 1 << 26) + 32,
@@ -103,6 +113,36 @@ def test_values_that_wrap_do_so_in_indices_that_they_are_inlined_into(what: str,
     if at != "root":
         s[doubled].compute_at(s[c], outer if at == "pieces" else inner)
     check_all(Case.of(s.state))
+
+
+GREATEST = 2**31 - 1
+
+TURNS: dict[str, Callable[..., Any]] = {
+    "a product by a constant": lambda j, key: (key | GREATEST) * 2 + 2 + j,
+    "a product of data": lambda j, key: (key | GREATEST) * (key | GREATEST) + j,
+    "a shift": lambda j, key: ((key | GREATEST) << 30) + (1 << 30) + j,
+    "a sum": lambda j, key: (key | GREATEST) + (key | GREATEST) + 2 + (15 - j),
+    "a difference": lambda j, key: (key & 1 | -(2**31)) - (key & 1 | GREATEST) + 2 + j,
+    "an index of int64": lambda j, key: (
+        (te.cast(key, "int64") | (2**63 - 1)) * (te.cast(key, "int64") | (2**63 - 1)) + te.cast(j, "int64")
+    ),
+}
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("what", TURNS)
+def test_indices_made_of_data_wrap(what: str, vector: bool) -> None:
+    """Wherever what they address is computed."""
+    table, keys = te.placeholder((3, 100), name="T"), te.placeholder((7,), "int32", "K")
+    doubled = te.compute((3, 100), lambda r, i: table[r, i] * 2.0, name="D")
+    c = te.compute((3, 7, 16), lambda r, i, j: doubled[r, TURNS[what](j, keys[i])], name="C")
+    for at in (None, 0, 1):
+        s = te.create_schedule(c)
+        if at is not None:
+            s[doubled].compute_at(s[c], c.op.axis[at])
+        if vector:
+            s[c].vectorize(c.op.axis[2])
+        check_all(Case.of(s.state))
 
 
 def test_sums_that_wrap_address_what_they_are() -> None:

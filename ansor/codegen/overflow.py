@@ -1,20 +1,27 @@
 """Which arithmetic on variables may leave its dtype, and so is not that of indices, which is exact.
 
 An axis times a large number may not fit int32, and then wraps, as all integers of te do. The ranges of loop
-variables tell. Arithmetic on symbolic sizes is taken to fit, as in `ansor.ir.bounds`, and so are the sums and
-products that address memory: an index that left its dtype would be out of bounds anyway. What is divided or
-compared in an index wraps, and so does an index that is seen to count too far: a value that was inlined.
-Of data every number of its dtype is possible.
+variables tell. Arithmetic on symbolic sizes is taken to fit, as in `ansor.ir.bounds`. Of data every number of
+its dtype is possible.
+
+What is divided or compared in an index wraps. The sums and products that address memory need not where they
+leave their dtype by less than a turn, all the numbers of it: there they would wrap to an index out of bounds,
+too. They wrap where they may turn, so that a row `U[i]*16` of data does, and `U[i]*16 + j` does not again.
 """
 
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from ansor.dtypes import int_range, is_float, is_integer
 from ansor.ir.bounds import Bounds, Interval, exceeds, hull, interval_of, to_interval
 from ansor.ir.rewriting import reads_memory
-from ansor.te.expr import Binary, Cast, Const, Expr, Not, Select, Var, children, free_vars
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Not, Select, Var, children
+
+_SUMS: Final = frozenset((BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL))
+_LONGEST: Final = 1 << 30
+"""Elements along a dimension; of a longer one, those from here on are not reached by turns downwards."""
 
 
 class Overflow:
@@ -23,6 +30,7 @@ class Overflow:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._known: dict[int, tuple[Expr, Interval, bool]] = {}
+        self._reach: dict[int, tuple[Expr, Interval, bool]] = {}
         self._data: dict[int, tuple[Expr, bool]] = {}
         self._index: dict[int, tuple[Expr, bool]] = {}
 
@@ -30,11 +38,13 @@ class Overflow:
         """Whether an integer operation on the values of its operands may leave its dtype."""
         return self._look(expr)[2]
 
-    def index_wraps(self, index: Expr) -> bool:
-        """Whether an index of loop variables and sizes may leave its dtype, and so has to be wrapped."""
-        if not self.may_wrap(index) or self._is_data(index):
-            return False
-        return all(var in self._bounds for var in free_vars(index))
+    def turns(self, expr: Expr) -> bool:
+        """
+        Whether an integer of an index may be so far outside of its dtype that it wraps to one in bounds.
+
+        That is of what is below it in the index, wrapped only where it turns itself.
+        """
+        return self._reached(expr)[2]
 
     def interval(self, expr: Expr) -> Interval:
         """All values that an integer expression may have; ends may be infinite."""
@@ -75,6 +85,23 @@ class Overflow:
             known = expr, int_range(expr.dtype) if wraps else (low, high), wraps
             self._known[id(expr)] = known
         return known
+
+    def _reached(self, expr: Expr) -> tuple[Expr, Interval, bool]:
+        """The values of an expression that wraps where it turns, and whether it does."""
+        known = self._reach.get(id(expr))
+        if known is None:
+            known = self._reach[id(expr)] = expr, *self._reach_of(expr)
+        return known
+
+    def _reach_of(self, expr: Expr) -> tuple[Interval, bool]:
+        (low, high), (smallest, largest) = self.interval(expr), int_range(expr.dtype)
+        if not isinstance(expr, Binary) or expr.op not in _SUMS or not (low > -inf and high < inf):
+            return (max(low, smallest), min(high, largest)), False
+        turn = largest - smallest + 1
+        found = interval_of(expr.op, self._reached(expr.a)[1], self._reached(expr.b)[1])
+        if found is None or found[0] < _LONGEST - turn or found[1] >= turn:
+            return (smallest, largest), True
+        return found, False
 
     def _is_data(self, expr: Expr) -> bool:
         """Whether an expression depends on anything but variables."""

@@ -50,9 +50,6 @@ from ansor.schedule.state import State
 from ansor.schedule.storage import home, make_parameters, make_scratch
 from ansor.schedule.thread_reduction import divide_loops, reduce_across_threads
 from ansor.te.expr import (
-    INDEX_DTYPE,
-    Binary,
-    BinaryOp,
     Const,
     Expr,
     Load,
@@ -60,6 +57,7 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
+    cast,
     free_vars,
     rewrite,
     substitute,
@@ -407,8 +405,8 @@ class _Lowering:
         indices = read.indices
         if result not in self.params.results and stage_id in self.bounds.stages:
             indices = tuple(
-                Binary(BinaryOp.SUB, as_index(index), self.points.base(stage_id, dim), INDEX_DTYPE)
-                for dim, index in enumerate(indices)
+                index - cast(self.points.base(stage_id, dim), index.dtype)
+                for dim, index in enumerate(map(as_index, indices))
             )
         return Load(buffer, indices, read.dtype)
 

@@ -53,10 +53,10 @@ class Integers:
         return converted(self._dialect.values[expr.dtype], total)
 
     def index(self, expr: Expr) -> Text:
-        """An integer that addresses memory: its sums and products fit, unless they are seen not to."""
+        """An integer that addresses memory: its sums and products need not wrap, unless they turn."""
         if not isinstance(expr, Binary) or expr.op not in SIGNS or expr.dtype not in ("int32", "int64"):
             return self._e.value(expr)
-        if self._e.is_kept(expr) or self._e.overflow.index_wraps(expr):
+        if self._e.is_kept(expr) or self._e.overflow.turns(expr):
             return self._e.value(expr)  # What is kept is written once, if it is long.
         sign, strength = SIGNS[expr.op]
         return infix(sign, self.index(expr.a), self.index(expr.b), strength)

@@ -133,16 +133,16 @@ class Offsets:
         total: _Sum = {None: 0}
         known: dict[int, tuple[Expr, _Sum | None]] = {}
         for index, stride in zip(indices, strides, strict=True):
-            if not isinstance(stride, int) or self._overflow.index_wraps(index):
-                return None
-            found = memoised(index, self._multiples, known)
-            if found is None:
+            found = memoised(index, self._multiples, known) if isinstance(stride, int) else None
+            if not isinstance(stride, int) or found is None:
                 return None
             total = _added(total, found, stride)
         return total
 
     def _multiples(self, expr: Expr, multiples: Callable[[Expr], _Sum | None]) -> _Sum | None:
         """How often each part is in an expression; None if there is something else in it."""
+        if self._overflow.turns(expr):
+            return None
         match expr:
             case Const(value=value):
                 return {None: int(value)}

@@ -161,7 +161,7 @@ class Expressions:
         return self.overflow.is_index(expr)
 
     def index(self, expr: Expr, env: Env) -> Affine:
-        """The integer expression as an exact 64-bit index."""
+        """The integer expression as a 64-bit index, exact but where it turns (`Overflow.turns`)."""
         if isinstance(expr, Const):
             return constant(int(expr.value))
         if isinstance(expr, Var):
@@ -184,6 +184,8 @@ class Expressions:
         op, math = expr.op, self.math
         if op in BITWISE:
             return self._bitwise_index(expr, env)
+        if self.overflow.turns(expr):
+            return self._loaded_index(self.value(expr, env), expr.dtype)
         operand = self.index if op in _INT_OPS else self._wrapped
         a, b = operand(expr.a, env), operand(expr.b, env)
         if op is BinaryOp.ADD:
@@ -219,7 +221,7 @@ class Expressions:
         return self.math.operate(_BIT_OPS[expr.op], a, b, *to_optional(found or (-inf, inf)))
 
     def _wrapped(self, expr: Expr, env: Env) -> Affine:
-        """The same of what is divided or compared, or counts too far: there it matters that a result wraps.
+        """The same of what is divided or compared: there it matters that a result wraps.
 
         That is of sums and products, and of the quotient of the least integer and -1.
         """
@@ -251,8 +253,7 @@ class Expressions:
             return known
         total = constant(0)
         for index, stride in zip(indices, strides, strict=True):
-            wraps = self.overflow.index_wraps(index)
-            form = self._wrapped(index, env) if wraps else self.index(index, env)
+            form = self.index(index, env)
             if isinstance(stride, int):
                 total = add(total, form, stride)
             else:
