@@ -117,6 +117,8 @@ class WorkerPool(Executor):
         ------
         RunError
             If this is a forked copy of the process that made the pool: its workers answer the other one.
+        RuntimeError
+            If the pool was shut down, or the system starts no more threads; nothing is submitted then.
         """
         if not self._is_ours:
             raise RunError(
@@ -128,9 +130,9 @@ class WorkerPool(Executor):
             if not self._finish.alive:
                 raise RuntimeError("cannot submit work to a pool that was shut down")
             job = _Job(self, self._epoch.number, future, function_name(fn), args, kwargs, timeout)
-            self._jobs.put(job)
             if len(self._threads) < self.n_workers:
                 self._add_thread()
+            self._jobs.put(job)
         return future
 
     def _add_thread(self) -> None:
@@ -138,8 +140,8 @@ class WorkerPool(Executor):
         thread = threading.Thread(
             target=_serve, args=(self._jobs, process, self._epoch), name="ansor-measure", daemon=True
         )
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     @property
     def _is_ours(self) -> bool:

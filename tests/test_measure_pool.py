@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -243,6 +244,22 @@ def test_shutdown_without_waiting_kills() -> None:
     with pytest.raises(RuntimeError, match="shut down"):
         pool.submit(os.getpid)
     pool.shutdown()
+
+
+def test_a_thread_that_does_not_start_leaves_the_pool_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with WorkerPool(1, timeout=20.0) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                pool.submit(os.abort)
+        assert pool.submit(operator.add, 1, 2).result() == 3
+    with WorkerPool(1) as pool, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            pool.submit(os.abort)
 
 
 @pytest.mark.parametrize("end", [WorkerPool.abort, partial(WorkerPool.shutdown, wait=False)])
