@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from ansor.codegen.llvm.mathlib import POWERS
+from ansor.codegen.llvm.powers import POWERS
 from ansor.codegen.machine import Machine
 from ansor.ir.accesses import accesses_of
 from ansor.ir.bounds import Bounds

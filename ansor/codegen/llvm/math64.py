@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import factorial
 from typing import Final
 
+from ansor.codegen.llvm.evaluation import clamp, polynomial, rounded
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 
@@ -29,20 +30,6 @@ def constant(v: Vectors, x: float) -> Value:
 
 def integer(v: Vectors, x: int) -> Value:
     return v.number(x, "i64")
-
-
-def polynomial(v: Vectors, x: Value, coefficients: tuple[float, ...]) -> Value:
-    """`sum(coefficients[k] * x**k)` by Horner's rule, in the dtype of x."""
-    result = v.number(coefficients[-1], x.type)
-    for coefficient in reversed(coefficients[:-1]):
-        result = v.fma(result, x, v.number(coefficient, x.type))
-    return result
-
-
-def clamp(v: Vectors, x: Value, low: float, high: float) -> Value:
-    """`x` between bounds; NaN stays."""
-    x = v.select(v.compare("ogt", x, constant(v, high)), constant(v, high), x)
-    return v.select(v.compare("olt", x, constant(v, low)), constant(v, low), x)
 
 
 def _exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
@@ -193,10 +180,6 @@ def power(v: Vectors, x: Value, y: Value) -> Value:
     return v.each_lane("pow", "double", x, y)
 
 
-def rsqrt(v: Vectors, x: Value) -> Value:
-    return v.div(constant(v, 1.0), v.intrinsic("sqrt", x))
-
-
 def power_of_singles(v: Vectors, x: Value, y: Value) -> Value:
     """`pow` of float32 values given as doubles: exp(y * log|x|) has 20 bits to spare.
 
@@ -219,14 +202,3 @@ def power_of_singles(v: Vectors, x: Value, y: Value) -> Value:
     result = v.select(unknown, constant(v, float("nan")), result)
     trivial = v.binary("or", v.compare("oeq", y, zero), v.compare("oeq", x, one))
     return v.select(trivial, one, result)
-
-
-def rounded(v: Vectors, x: Value) -> Value:
-    """The nearest integer, halves to even, of a float or double; by additions where it is no instruction."""
-    if v.machine.vector_bits > 128 or not v.machine.arch.startswith("x86"):
-        return v.intrinsic("roundeven", x)
-    big = v.number(2.0**52 if x.type == "double" else 2.0**23, x.type)
-    magnitude = v.intrinsic("fabs", x)
-    near = v.binary("fsub", v.binary("fadd", magnitude, big), big)
-    kept = v.select(v.compare("olt", magnitude, big), near, magnitude)
-    return v.intrinsic("copysign", kept, x)

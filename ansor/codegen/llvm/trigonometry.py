@@ -19,7 +19,8 @@ from collections.abc import Callable
 from math import factorial
 from typing import Final
 
-from ansor.codegen.llvm.math64 import MAGIC, polynomial, rounded
+from ansor.codegen.llvm.evaluation import polynomial, rounded
+from ansor.codegen.llvm.math64 import MAGIC
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 
