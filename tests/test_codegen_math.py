@@ -11,12 +11,13 @@ import pytest
 
 from ansor.codegen.compile import assembly
 from ansor.codegen.llvm import abreast, emit_llvm, pieces
+from ansor.codegen.llvm.dtype_map import float_literal
 from ansor.codegen.llvm.mathlib import MAX_ULP
 from ansor.codegen.llvm.pieces import Pieces
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
-from ansor.te.expr import INTRINSICS, Load, Var, call, const
+from ansor.te.expr import INTRINSICS, Expr, Load, Var, call, const
 from ansor.te.numeric import apply_call
 from tests.codegen_helper import run
 
@@ -220,6 +221,22 @@ def test_sin_and_cos_near_their_zeros_and_of_large_numbers(dtype: str, cpu: str)
         error = ulps(apply(name, [x], dtype, 16, cpu), reference(name, x))
         worst = int(np.argmax(error))
         assert error[worst] <= (MAX_ULP[name] if dtype == "float32" else 2), f"{name}({x[worst]!r})"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_of_one_angle_reduce_it_once(dtype: str) -> None:
+    i, machine = Var("i"), Machine.host()
+    source, out = Buffer("x", dtype, (16,)), Buffer("out", dtype, (16,))
+    angle = Load(source, (i,), dtype)
+
+    def reductions(value: Expr) -> int:
+        body = For(i, 16, LoopKind.VECTORIZED, Store(out, (i,), value))
+        text = emit_llvm(LoopNest("kernel", (source, out), (), body, (1,)), machine)
+        return text.count(float_literal(2 / math.pi, "double"))
+
+    sine, cosine = call("sin", angle), call("cos", angle)
+    assert reductions(sine * cosine) == reductions(sine) > 0
+    assert reductions(sine * call("cos", angle * 2.0)) == 2 * reductions(sine)
 
 
 @pytest.mark.parametrize("cpu", CPUS)

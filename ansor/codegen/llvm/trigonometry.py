@@ -6,8 +6,8 @@ cosine of r is the result, and the one before whether its sign changes. `cos` ha
 pi/2 has more bits than a number: it is a sum of parts whose products with n are exact below 2**20, with fused
 multiply-adds or without. float32 is reduced in float64, to r that is rounded once. Beyond 2**20 it is
 multiplied by 2/pi in pieces, of whose products, all exact, multiples of 4 are left out (Payne and Hanek's,
-SIGNUM Newsletter 18(1), 1983). float64 keeps what is rounded off r; beyond 2**20 the C library computes it.
-A branch leaves that out where no lane is so large.
+SIGNUM Newsletter 18(1), 1983). float64 keeps what is rounded off r; beyond 2**20 the C library computes both.
+A branch leaves that out where no lane is so large. Functions of the same angle share all but the choice.
 
 float32 has minimax polynomials (by iteratively reweighted least squares on Chebyshev points, weighted to
 relative error, which is below 2**-27), float64 Taylor's with a remainder below 2e-18.
@@ -15,7 +15,6 @@ relative error, which is below 2**-27), float64 Taylor's with a remainder below 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import factorial
 from typing import Final
 
@@ -50,18 +49,28 @@ Reduced = tuple[Value, Value]
 
 
 def sin(v: Vectors, x: Value) -> Value:
-    return _of_singles(v, x, 0) if x.type == "float" else _of_doubles(v, x, 0)
+    return _chosen(v, x, 0)
 
 
 def cos(v: Vectors, x: Value) -> Value:
-    return _of_singles(v, x, 1) if x.type == "float" else _of_doubles(v, x, 1)
+    return _chosen(v, x, 1)
 
 
-def _branch(v: Vectors, magnitude: Value, near: Callable[[], Value], far: Callable[[Value], Value]) -> Value:
-    """`near()`, or where a lane is beyond `_FAR` what `far` gives for the mask of such lanes."""
-    limit = v.number(_FAR, magnitude.type)
-    some = v.any_lane(v.compare("ogt", v.frozen(magnitude), limit))
-    return v.branch(some, lambda: far(v.compare("ogt", magnitude, limit)), near)
+def _parts(v: Vectors, x: Value) -> tuple[Value, ...]:
+    """n, and sine and cosine of r, found once for an angle in a scope."""
+    key = ("angle", x.text, x.lanes)
+    known: tuple[Value, ...] | None = v.fn.known.get(key)
+    if known is None:
+        magnitude = v.intrinsic("fabs", x)
+        limit = v.number(_FAR, x.type)
+        near, far = (_near_single, _far_single) if x.type == "float" else (_near_double, _far_double)
+        some = v.any_lane(v.compare("ogt", v.frozen(magnitude), limit))
+        known = v.fn.known[key] = v.branches(
+            some,
+            lambda: far(v, magnitude, v.compare("ogt", magnitude, limit)),
+            lambda: near(v, magnitude),
+        )
+    return known
 
 
 def _nearest(v: Vectors, x: Value) -> Reduced:
@@ -71,10 +80,10 @@ def _nearest(v: Vectors, x: Value) -> Reduced:
     return v.binary("fsub", shifted, magic), v.convert("bitcast", shifted, "i64")
 
 
-def _chosen(v: Vectors, x: Value, n: Value, quarter: int, sine: Value, cosine: Value) -> Value:
-    """The result, of sine and cosine of r; `quarter` is added to n, and without it x has a sign, too."""
-    type_, width = ("i32", 32) if x.type == "float" else ("i64", 64)
-    n = n if width == 64 else v.convert("trunc", n, type_)
+def _chosen(v: Vectors, x: Value, quarter: int) -> Value:
+    """Sine or cosine of r, with its sign; `quarter` is added to n, and without it x has a sign, too."""
+    n, sine, cosine = _parts(v, x)
+    type_, width = n.type, 32 if x.type == "float" else 64
     n = v.binary("add", n, v.number(quarter, type_)) if quarter else n
     odd = v.compare("ne", v.binary("and", n, v.number(1, type_)), v.number(0, type_))
     bits = v.convert("bitcast", v.select(odd, cosine, sine), type_)
@@ -88,25 +97,22 @@ def _chosen(v: Vectors, x: Value, n: Value, quarter: int, sine: Value, cosine: V
 # -- float32 -----------------------------------------------------------------------------------------
 
 
-def _of_singles(v: Vectors, x: Value, quarter: int) -> Value:
-    magnitude = v.intrinsic("fabs", x)
+def _near_single(v: Vectors, magnitude: Value) -> tuple[Value, ...]:
+    return _of_reduced(v, *_near(v, v.convert("fpext", magnitude, "double")))
 
-    def near() -> Value:
-        return finished(*_near(v, v.convert("fpext", magnitude, "double")))
 
-    def far(beyond: Value) -> Value:
-        wide = v.convert("fpext", magnitude, "double")
-        both = zip(_far(v, wide), _near(v, wide), strict=True)
-        return finished(*(v.select(beyond, a, b) for a, b in both))
+def _far_single(v: Vectors, magnitude: Value, beyond: Value) -> tuple[Value, ...]:
+    wide = v.convert("fpext", magnitude, "double")
+    both = zip(_far(v, wide), _near(v, wide), strict=True)
+    return _of_reduced(v, *(v.select(beyond, a, b) for a, b in both))
 
-    def finished(reduced: Value, n: Value) -> Value:
-        r = v.convert("fptrunc", reduced, "float")
-        z = v.binary("fmul", r, r)
-        sine = v.fma(v.binary("fmul", r, z), polynomial(v, z, _SIN_SINGLE), r)
-        cosine = v.fma(z, polynomial(v, z, (-0.5, *_COS_SINGLE)), v.number(1.0, "float"))
-        return _chosen(v, x, n, quarter, sine, cosine)
 
-    return _branch(v, magnitude, near, far)
+def _of_reduced(v: Vectors, reduced: Value, n: Value) -> tuple[Value, ...]:
+    r = v.convert("fptrunc", reduced, "float")
+    z = v.binary("fmul", r, r)
+    sine = v.fma(v.binary("fmul", r, z), polynomial(v, z, _SIN_SINGLE), r)
+    cosine = v.fma(z, polynomial(v, z, (-0.5, *_COS_SINGLE)), v.number(1.0, "float"))
+    return v.convert("trunc", n, "i32"), sine, cosine
 
 
 def _near(v: Vectors, x: Value) -> Reduced:
@@ -133,27 +139,23 @@ def _far(v: Vectors, x: Value) -> Reduced:
 # -- float64 -----------------------------------------------------------------------------------------
 
 
-def _of_doubles(v: Vectors, x: Value, quarter: int) -> Value:
-    magnitude = v.intrinsic("fabs", x)
+def _near_double(v: Vectors, magnitude: Value) -> tuple[Value, ...]:
+    n, bits = _nearest(v, magnitude)
+    first, second, third, fourth = (v.number(-part, "double") for part in _HALF_PI_PARTS)
+    exact = v.fma(n, first, magnitude)
+    high = v.fma(n, second, exact)
+    low = v.fma(n, second, v.binary("fsub", exact, high))
+    low = v.fma(n, fourth, v.fma(n, third, low))
+    r = v.binary("fadd", high, low)
+    rest = v.binary("fadd", v.binary("fsub", high, r), low)
+    z = v.binary("fmul", r, r)
+    tail = v.fma(v.binary("fmul", r, z), polynomial(v, z, _SIN_DOUBLE), rest)
+    sine = v.binary("fadd", r, tail)
+    moved = v.binary("fmul", v.binary("fsub", v.number(-0.0, "double"), r), rest)
+    tail = v.fma(z, polynomial(v, z, (-0.5, *_COS_DOUBLE)), moved)
+    return bits, sine, v.binary("fadd", v.number(1.0, "double"), tail)
 
-    def near() -> Value:
-        n, bits = _nearest(v, magnitude)
-        first, second, third, fourth = (v.number(-part, "double") for part in _HALF_PI_PARTS)
-        exact = v.fma(n, first, magnitude)
-        high = v.fma(n, second, exact)
-        low = v.fma(n, second, v.binary("fsub", exact, high))
-        low = v.fma(n, fourth, v.fma(n, third, low))
-        r = v.binary("fadd", high, low)
-        rest = v.binary("fadd", v.binary("fsub", high, r), low)
-        z = v.binary("fmul", r, r)
-        tail = v.fma(v.binary("fmul", r, z), polynomial(v, z, _SIN_DOUBLE), rest)
-        sine = v.binary("fadd", r, tail)
-        moved = v.binary("fmul", v.binary("fsub", v.number(-0.0, "double"), r), rest)
-        tail = v.fma(z, polynomial(v, z, (-0.5, *_COS_DOUBLE)), moved)
-        cosine = v.binary("fadd", v.number(1.0, "double"), tail)
-        return _chosen(v, x, bits, quarter, sine, cosine)
 
-    def far(beyond: Value) -> Value:
-        return v.select(beyond, v.each_lane("cos" if quarter else "sin", "double", x), near())
-
-    return _branch(v, magnitude, near, far)
+def _far_double(v: Vectors, magnitude: Value, beyond: Value) -> tuple[Value, ...]:
+    far = v.number(0, "i64"), *(v.each_lane(name, "double", magnitude) for name in ("sin", "cos"))
+    return tuple(v.select(beyond, a, b) for a, b in zip(far, _near_double(v, magnitude), strict=True))

@@ -234,16 +234,28 @@ class Vectors:
 
     def branch(self, cond: Value, then: Callable[[], Value], other: Callable[[], Value]) -> Value:
         """One of two values of equal type and lanes, of which only that one is computed."""
+        return self.branches(cond, lambda: (then(),), lambda: (other(),))[0]
+
+    def branches(
+        self, cond: Value, then: Callable[[], tuple[Value, ...]], other: Callable[[], tuple[Value, ...]]
+    ) -> tuple[Value, ...]:
+        """The same of several values."""
         fn = self.fn
         fn.open_branch()
-        value = then()
+        values = then()
         side = fn.close()
         fn.open_branch()
-        other_value = other()
+        other_values = other()
         other_side = fn.close()
         fn.join(cond, side, other_side)
-        sides = f"[ {value.text}, %{side.label} ], [ {other_value.text}, %{other_side.label} ]"
-        return fn.here(f"phi {value.full_type} {sides}", value.type, value.lanes)
+        return tuple(
+            fn.here(
+                f"phi {a.full_type} [ {a.text}, %{side.label} ], [ {b.text}, %{other_side.label} ]",
+                a.type,
+                a.lanes,
+            )
+            for a, b in zip(values, other_values, strict=True)
+        )
 
     def both(self, a: Value | None, b: Value | None) -> Value | None:
         """The conjunction of two conditions, None being true."""
