@@ -568,6 +568,37 @@ def test_replay_names_the_step_that_fails():
         State.replay(program().s.dag, [["SP", 4, 0, 12, [4], 1], ["SP", 4, 9, 12, [4], 1]])
 
 
+def test_steps_of_a_state_take_stages_as_positions_names_tensors_and_operations():
+    p = program()
+    state = p.s.state
+    for B, C, D in (("B", "C", "D"), (p.B, p.C, p.D), (p.B.op, p.C.op, p.D.op)):
+        made = state.split(C, 2, (4,)).reorder(C, (0, 1, 3, 2)).annotate(D, 0, 3).compute_at(C, D, 0)
+        assert (
+            made.steps
+            == state.split(3, 2, (4,)).reorder(3, (0, 1, 3, 2)).annotate(4, 0, 3).compute_at(3, 4, 0).steps
+        )
+        assert state.cache_read(B, "local", [C]).steps == state.cache_read(2, "local", [3]).steps
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (lambda state: state.split(17, 0, (4,)), "split: there is no stage 17; the stages are 0: A"),
+        (lambda state: state.split("Z", 0, (4,)), "'Z' is not a stage of this schedule"),
+        (lambda state: state.fuse(None, (0, 1)), "None is not a stage of this schedule"),
+        (lambda state: state.split("D", "i", (4,)), "split: a loop is its position, 0..1; found 'i'"),
+        (lambda state: state.reorder("D", ("j", 0)), r"\['j', 0\] is not a permutation of its 2 loops"),
+        (lambda state: state.split("D", 0, 4), "split: expected a list of lengths, found 4"),
+        (lambda state: state.fuse("D", 0), "fuse: expected a list of loops, found 0"),
+        (lambda state: state.cache_read("B", "local", "C"), "expected a list of readers, found 'C'"),
+        (lambda state: state.annotate("D", 0, "parallel"), "no code 'parallel'; the codes are 0 for"),
+    ],
+)
+def test_a_step_of_a_state_says_what_it_takes(step, said):
+    with pytest.raises(ScheduleError, match=said):
+        step(program().s.state)
+
+
 def test_schedules_stages_and_loops_are_shown_briefly():
     p = program()
     outer, _ = p.s[p.D].split(p.i, factor=4)

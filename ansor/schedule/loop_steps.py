@@ -37,6 +37,7 @@ from ansor.schedule.stages import (
 from ansor.schedule.step_base import (
     Step,
     is_integer,
+    is_position,
     iterator_at,
     refuse,
     refuse_stage_in_lanes,
@@ -66,7 +67,7 @@ class AnnotationStep(Step):
     def apply(self, state: State) -> State:
         if self.annotation not in Annotation.__members__.values():
             known = ", ".join(f"{a.value} {a.word}" for a in Annotation if a is not Annotation.TENSORIZE)
-            raise ScheduleError(f"annotation: there is no code {self.annotation}; the codes are {known}")
+            raise ScheduleError(f"annotation: there is no code {self.annotation!r}; the codes are {known}")
         annotation = Annotation(self.annotation)
         stage, loop = iterator_at(state, self.stage, self.iterator, annotation.word)
         if annotation is Annotation.TENSORIZE:
@@ -351,7 +352,7 @@ class ReorderStep(Step):
         if stage.compute_at is ComputeAt.INLINED:
             raise refuse(stage, f"reorder: stage {stage.name!r} is inlined and has no loops of its own")
         count = len(stage.iterators)
-        if sorted(self.order) != list(range(count)):
+        if not all(map(is_position, self.order)) or sorted(self.order) != list(range(count)):
             wrong = next((p for p in range(count) if self.order.count(p) != 1), None)
             raise refuse(
                 stage,

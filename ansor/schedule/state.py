@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ansor.depth import with_depth
 from ansor.errors import ScheduleError
@@ -21,6 +21,7 @@ from ansor.schedule.access import AccessAnalysis
 from ansor.schedule.extents import Extent, is_one, with_python_integers
 from ansor.schedule.layout import layout_of
 from ansor.schedule.stages import ComputeAt, Stage, format_iterator
+from ansor.schedule.step_base import any_stage_at, is_position
 from ansor.schedule.steps import (
     AnnotationStep,
     CacheReadStep,
@@ -43,6 +44,9 @@ from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
+
+StageKey = Union[Operation, Tensor, str, int]
+_T = TypeVar("_T")
 
 
 @lru_cache(maxsize=512)
@@ -111,7 +115,7 @@ class State:
                 ids[op] = position
         return ids
 
-    def stage_id(self, key: Operation | Tensor | str | int) -> int:
+    def stage_id(self, key: StageKey) -> int:
         """The position of the stage that an operation (also a former one), tensor or name denotes."""
         if isinstance(key, int) and 0 <= key < len(self.stages):
             return key
@@ -217,56 +221,69 @@ class State:
         return State(self.dag, stages, attach, self.steps)
 
     # -- steps by name ----------------------------------------------------------------------------------
+    #
+    # A stage is a position, or what `stage_id` takes; a loop is its position within the stage.
+
+    def _at(self, stage: StageKey) -> int:
+        """The position of a stage; one given as a position stays as it is, for the step to look at."""
+        return stage if is_position(stage) else self.stage_id(stage)
 
     def split(
-        self, stage: int, iterator: int, lengths: Sequence[Extent | None], inner_to_outer: bool = True
+        self, stage: StageKey, iterator: int, lengths: Sequence[Extent | None], inner_to_outer: bool = True
     ) -> State:
-        loops = self.stages[stage].iterators
-        extent = loops[iterator].extent if 0 <= iterator < len(loops) else None
+        plain = with_python_integers(_listed("split", "lengths", lengths))
+        position = self._at(stage)
+        loops = any_stage_at(self, position, "split").iterators
+        extent = loops[iterator].extent if is_position(iterator) and 0 <= iterator < len(loops) else None
         known = extent if isinstance(extent, int) else None
-        plain = with_python_integers(lengths)
-        return self.apply(SplitStep(stage, iterator, known, plain, int(inner_to_outer)))
+        return self.apply(SplitStep(position, iterator, known, plain, int(inner_to_outer)))
 
-    def fuse(self, stage: int, iterators: Sequence[int]) -> State:
-        return self.apply(FuseStep(stage, tuple(iterators)))
+    def fuse(self, stage: StageKey, iterators: Sequence[int]) -> State:
+        return self.apply(FuseStep(self._at(stage), _listed("fuse", "loops", iterators)))
 
-    def reorder(self, stage: int, order: Sequence[int]) -> State:
-        return self.apply(ReorderStep(stage, tuple(order)))
+    def reorder(self, stage: StageKey, order: Sequence[int]) -> State:
+        return self.apply(ReorderStep(self._at(stage), _listed("reorder", "loops", order)))
 
-    def annotate(self, stage: int, iterator: int, annotation: int) -> State:
-        return self.apply(AnnotationStep(stage, iterator, int(annotation)))
+    def annotate(self, stage: StageKey, iterator: int, annotation: int) -> State:
+        code = int(annotation) if is_position(annotation) else annotation
+        return self.apply(AnnotationStep(self._at(stage), iterator, code))
 
-    def pragma(self, stage: int, iterator: int, text: str) -> State:
-        return self.apply(PragmaStep(stage, iterator, text))
+    def pragma(self, stage: StageKey, iterator: int, text: str) -> State:
+        return self.apply(PragmaStep(self._at(stage), iterator, text))
 
-    def follow_split(self, stage: int, iterator: int, source: int, n_split: int) -> State:
-        return self.apply(FollowSplitStep(stage, iterator, source, n_split))
+    def follow_split(self, stage: StageKey, iterator: int, source: int, n_split: int) -> State:
+        return self.apply(FollowSplitStep(self._at(stage), iterator, source, n_split))
 
     def follow_fused_split(
-        self, stage: int, iterator: int, sources: Sequence[int], level: int, factor_or_nparts: bool
+        self, stage: StageKey, iterator: int, sources: Sequence[int], level: int, factor_or_nparts: bool
     ) -> State:
-        return self.apply(FollowFusedSplitStep(stage, iterator, tuple(sources), level, int(factor_or_nparts)))
+        splits = _listed("follow_fused_split", "positions of splits in the history", sources)
+        return self.apply(
+            FollowFusedSplitStep(self._at(stage), iterator, splits, level, int(factor_or_nparts))
+        )
 
-    def storage_align(self, stage: int, iterator: int, factor: int, offset: int) -> State:
-        return self.apply(StorageAlignStep(stage, iterator, *with_python_integers((factor, offset))))
+    def storage_align(self, stage: StageKey, iterator: int, factor: int, offset: int) -> State:
+        numbers = with_python_integers((factor, offset))
+        return self.apply(StorageAlignStep(self._at(stage), iterator, *numbers))
 
-    def compute_at(self, stage: int, target_stage: int, target_iterator: int) -> State:
-        return self.apply(ComputeAtStep(stage, target_stage, target_iterator))
+    def compute_at(self, stage: StageKey, target_stage: StageKey, target_iterator: int) -> State:
+        return self.apply(ComputeAtStep(self._at(stage), self._at(target_stage), target_iterator))
 
-    def compute_inline(self, stage: int) -> State:
-        return self.apply(ComputeInlineStep(stage))
+    def compute_inline(self, stage: StageKey) -> State:
+        return self.apply(ComputeInlineStep(self._at(stage)))
 
-    def compute_root(self, stage: int) -> State:
-        return self.apply(ComputeRootStep(stage))
+    def compute_root(self, stage: StageKey) -> State:
+        return self.apply(ComputeRootStep(self._at(stage)))
 
-    def cache_read(self, stage: int, scope: str, readers: Sequence[int]) -> State:
-        return self.apply(CacheReadStep(stage, scope, tuple(readers)))
+    def cache_read(self, stage: StageKey, scope: str, readers: Sequence[StageKey]) -> State:
+        of = tuple(map(self._at, _listed("cache_read", "readers", readers)))
+        return self.apply(CacheReadStep(self._at(stage), scope, of))
 
-    def cache_write(self, stage: int, scope: str) -> State:
-        return self.apply(CacheWriteStep(stage, scope))
+    def cache_write(self, stage: StageKey, scope: str) -> State:
+        return self.apply(CacheWriteStep(self._at(stage), scope))
 
-    def rfactor(self, stage: int, iterator: int, factor_iterator: int) -> State:
-        return self.apply(RfactorStep(stage, iterator, factor_iterator))
+    def rfactor(self, stage: StageKey, iterator: int, factor_iterator: int) -> State:
+        return self.apply(RfactorStep(self._at(stage), iterator, factor_iterator))
 
     # -- views ----------------------------------------------------------------------------------------
 
@@ -334,6 +351,13 @@ class State:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+
+def _listed(step: str, what: str, values: Iterable[_T]) -> tuple[_T, ...]:
+    """The values that a step was given, which must be several."""
+    if not isinstance(values, Iterable) or isinstance(values, (str, Tensor)):
+        raise ScheduleError(f"{step}: expected a list of {what}, found {values!r}; put brackets around it")
+    return tuple(values)
 
 
 def _input_text(stage: Stage) -> str:

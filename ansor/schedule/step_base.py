@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 import numpy as np
 
@@ -127,6 +127,11 @@ def refuse(stage: Stage, message: str, offender: int | None = None) -> ScheduleE
     return ScheduleError(f"{message}\n{stage.describe(offender)}")
 
 
+def is_position(value: object) -> TypeGuard[int]:
+    """Whether a value may say where a stage or a loop is."""
+    return isinstance(value, (int, np.integer))
+
+
 def any_stage_at(state: State, stage: int, what: str) -> Stage:
     """The stage with this id, refusing unknown ids."""
     if not 0 <= stage < len(state.stages):
@@ -152,10 +157,11 @@ def iterator_at(state: State, stage: int, position: int, what: str) -> tuple[Sta
     found = stage_at(state, stage, what)
     if found.compute_at is ComputeAt.INLINED:
         raise refuse(found, f"{what}: stage {found.name!r} is inlined and has no loops of its own")
-    if not 0 <= position < len(found.iterators):
-        raise refuse(
-            found, f"{what}: stage {found.name!r} has no loop {position}; it has {len(found.iterators)} loops"
-        )
+    count = len(found.iterators)
+    if not is_position(position):
+        raise refuse(found, f"{what}: a loop is its position, 0..{count - 1}; found {position!r}")
+    if not 0 <= position < count:
+        raise refuse(found, f"{what}: stage {found.name!r} has no loop {position}; it has {count} loops")
     return found, found.iterators[position]
 
 
