@@ -599,10 +599,11 @@ def test_a_step_of_a_state_says_what_it_takes(step, said):
         step(program().s.state)
 
 
-def test_schedules_stages_and_loops_are_shown_briefly():
+def test_schedules_states_stages_and_loops_are_shown_briefly():
     p = program()
     outer, _ = p.s[p.D].split(p.i, factor=4)
     assert repr(p.s) == "<Schedule of P, C, D, 1 steps>"
+    assert repr([p.s.state]) == "[<State of P, C, D, 1 steps>]"
     assert repr(p.s[p.D]) == "<stage D, loops i.0, i.1, j>"
     assert repr(outer) == "<loop D.i.0>"
     assert repr(p.s[p.A]) == "<stage A, loops (none)>"

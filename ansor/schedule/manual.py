@@ -262,8 +262,7 @@ class Schedule:
         return str(self.state)
 
     def __repr__(self) -> str:
-        stages = ", ".join(stage.name for stage in self.state.stages if not stage.is_placeholder)
-        return f"<Schedule of {stages}, {len(self.state.steps)} steps>"
+        return f"<Schedule of {self.state.brief}>"
 
 
 def _fate(stage: Stage, name: str) -> str:

@@ -310,6 +310,15 @@ class State:
 
         return digest(self)
 
+    @property
+    def brief(self) -> str:
+        """The stages that are computed, and how many steps there are, on one line."""
+        stages = ", ".join(stage.name for stage in self.stages if not stage.is_placeholder)
+        return f"{stages}, {len(self.steps)} steps"
+
+    def __repr__(self) -> str:
+        return f"<State of {self.brief}>"
+
     def __str__(self) -> str:
         """The loops as text: placeholders first, then each root stage with what is computed inside it."""
         return with_depth(self._text)
