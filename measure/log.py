@@ -204,15 +204,7 @@ class RecordReader:
         self.filename = os.fspath(filename)
         self.notes: list[str] = []
         self.line = 0
-        if os.path.isdir(self.filename):
-            raise DefinitionError(
-                f"{self.filename!r} is a directory; give the path of a log, which is a file"
-            )
-        if not os.path.exists(self.filename):
-            raise FileNotFoundError(
-                f"there is no log {self.filename!r}; tune first, with RecordToFile({self.filename!r}) "
-                "among the measure_callbacks"
-            )
+        check_log(self.filename)
 
     def __iter__(self) -> Iterator[Record]:
         """Yield (input, result) per record.
@@ -330,12 +322,38 @@ def _end_of_json(part: bytes) -> int:
     return len(text[:end].encode())
 
 
+def check_log(filename: PathLike, use: str = "") -> None:
+    """
+    Refuse what is no log to read.
+
+    Parameters
+    ----------
+    use
+        What it is to serve for, for the message: " to start from".
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    DefinitionError
+        If it is a directory.
+    """
+    name = os.fspath(filename)
+    if os.path.isdir(name):
+        raise DefinitionError(f"{name!r} is a directory; give the path of a log, which is a file")
+    if not os.path.exists(name):
+        raise FileNotFoundError(
+            f"there is no log {name!r}{use}; tune first, with RecordToFile({name!r}) "
+            "among the measure_callbacks"
+        )
+
+
 def check_rereadable(filename: PathLike) -> None:
     """Refuse, with a `DefinitionError`, a log that can be read only once."""
     if Path(filename).is_fifo():
         raise DefinitionError(
-            f"the log {os.fspath(filename)!r} is a pipe, which can be read only once, and the best program "
-            "of a task is found in several readings; write the log to a file and give its path"
+            f"the log {os.fspath(filename)!r} is a pipe, which can be read only once, and this takes "
+            "several readings; write the log to a file and give its path"
         )
 
 

@@ -21,6 +21,7 @@ from measure import (
     load_measurements,
 )
 from measure.best import is_named_as
+from measure.log import check_log, check_rereadable
 from measure.record import COMPUTED_OTHERWISE, computes
 from measure.settled import takes_over
 from measure.targets import other_conditions, runs_on
@@ -45,14 +46,14 @@ class PreloadMeasuredStates(InitSearchCallback):
     ------
     FileNotFoundError
         If there is no such file.
+    DefinitionError
+        If it is a directory or a pipe.
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         self.filename = os.fspath(filename)
-        if not Path(self.filename).is_file():
-            raise FileNotFoundError(
-                f"there is no log {self.filename!r} to preload; tune once with a RecordToFile of that name"
-            )
+        check_log(self.filename, " to preload")
+        check_rereadable(self.filename)
 
     def __repr__(self) -> str:
         return f"PreloadMeasuredStates({self.filename!r})"

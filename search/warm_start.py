@@ -17,7 +17,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ansor.checks import check_integer
 from ansor.errors import AnsorError, DefinitionError, LogFormatError, ScheduleError
@@ -32,6 +31,7 @@ from ansor.task.task import Task
 from ansor.te.tensor import Operation
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.layouts import layout_option
+from measure.log import check_log, check_rereadable
 from measure.record import LoggedState, computation_of, is_outdated
 from measure.settled import settled_records
 from measure.targets import target_text
@@ -127,7 +127,7 @@ class WarmStart(InitSearchCallback):
     Raises
     ------
     DefinitionError
-        If a log is no path, or a number is none.
+        If a log is no path, a directory or a pipe, or a number is none.
     FileNotFoundError
         If there is no such log.
     """
@@ -137,8 +137,8 @@ class WarmStart(InitSearchCallback):
         count = check_integer("WarmStart(count)", count, low=0)
         per_source = check_integer("WarmStart(per_source)", per_source, low=0)
         for name in self.log_files:
-            if not Path(name).is_file():
-                raise FileNotFoundError(f"there is no log {name!r} to start from")
+            check_log(name, " to start from")
+            check_rereadable(name)
         self.count = count
         self.per_source = per_source
         self.notes: list[str] = []

@@ -256,6 +256,9 @@ def test_tune_says_what_to_pass(task: ansor.SearchTask, words: Any, message: str
 def test_a_directory_is_no_log(task: ansor.SearchTask) -> None:
     with pytest.raises(ansor.DefinitionError, match="is a directory"):
         task.apply_best(".")
+    for callback in (ansor.PreloadMeasuredStates, ansor.WarmStart, ansor.TransferConfigs):
+        with pytest.raises(ansor.DefinitionError, match="'.' is a directory; give the path of a log"):
+            callback(".")
 
 
 def test_a_log_is_tried_before_the_first_measurement(task: ansor.SearchTask, tmp_path: Path) -> None:
