@@ -8,7 +8,7 @@ this a finite number inside the range?
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -53,12 +53,16 @@ def check_integer(
     low: float | None = None,
     above: float | None = None,
     high: int | None = None,
+    besides: Sequence[object] = (),
 ) -> int:
-    """The same of a whole number of an integer type, of no more than `high`."""
+    """The same of a whole number of an integer type, of no more than `high`.
+
+    `besides` are other values that the option takes, for the message.
+    """
     number: Any = value
     good = not isinstance(number, bool) and isinstance(number, Integral)
     good = good and _is_inside(number, low, above) and (high is None or number <= high)
-    _refuse_unless(good, name, value, "an integer", low, above, high)
+    _refuse_unless(good, name, value, "an integer", low, above, high, besides)
     return int(number)
 
 
@@ -93,6 +97,7 @@ def _refuse_unless(
     low: float | None,
     above: float | None,
     high: int | None = None,
+    besides: Sequence[object] = (),
 ) -> None:
     if not good:
         bounds = [] if low is None else [f"of at least {low:g}"]
@@ -100,4 +105,5 @@ def _refuse_unless(
             bounds.append(f"above {above:g}")
         if high is not None:
             bounds.append(f"{'and ' * bool(bounds)}at most {high}")
-        raise DefinitionError(f"{name} must be {' '.join((asked, *bounds))}, found {value!r}")
+        allowed = " or ".join((" ".join((asked, *bounds)), *map(repr, besides)))
+        raise DefinitionError(f"{name} must be {allowed}, found {value!r}")

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from ansor.checks import check_fields, check_integer
@@ -83,9 +84,10 @@ class TuningOptions:
         check_fields(self, "num_measure_trials", "seed", low=0, check=check_integer)
         check_fields(self, "num_measures_per_round", "max_failures_in_a_row", low=1, check=check_integer)
         if self.num_finalists != "auto":
-            check_fields(self, "num_finalists", low=0, check=check_integer)
+            check_fields(self, "num_finalists", low=0, check=partial(check_integer, besides=("auto",)))
         if self.early_stopping is not None and self.early_stopping != "auto":
-            check_fields(self, "early_stopping", low=1, check=check_integer)
+            check = partial(check_integer, besides=("auto", None))
+            check_fields(self, "early_stopping", low=1, check=check)
         if not isinstance(self.verbose, bool):
             check_fields(self, "verbose", low=0, check=check_integer)
             if self.verbose > MOST_VERBOSE:

@@ -233,6 +233,8 @@ def test_print_modes_are_checked(task: ansor.SearchTask, tmp_path: Path) -> None
         ({"runner": ansor.LocalRunner}, "LocalRunner"),
         ({"num_measure_trials": float("nan")}, "integer of at least 0"),
         ({"seed": True}, "seed"),
+        ({"early_stopping": "never"}, "integer of at least 1 or 'auto' or None, found 'never'"),
+        ({"num_finalists": None}, "integer of at least 0 or 'auto', found None"),
     ],
 )
 def test_options_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
@@ -257,7 +259,7 @@ def test_a_directory_is_no_log(task: ansor.SearchTask) -> None:
     with pytest.raises(ansor.DefinitionError, match="is a directory"):
         task.apply_best(".")
     for callback in (ansor.PreloadMeasuredStates, ansor.WarmStart, ansor.TransferConfigs):
-        with pytest.raises(ansor.DefinitionError, match="'.' is a directory; give the path of a log"):
+        with pytest.raises(ansor.DefinitionError, match=r"'\.' is a directory; give the path of a log"):
             callback(".")
 
 
