@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ansor import te
-from ansor.errors import ScheduleError
+from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import get_tensor_intrinsic, tensor_intrinsics
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
@@ -28,6 +28,14 @@ def refusal(element: Any, first: str = "uint8", second: str = "int8") -> str:
     with pytest.raises(ScheduleError) as caught:
         s[c].tensorize(lane, VNNI)
     return str(caught.value)
+
+
+def test_what_is_no_intrinsic_is_refused() -> None:
+    c = te.compute((16,), lambda i: te.const(0, "int32") + i, name="C")
+    s = te.create_schedule(c)
+    none: Any = lambda: None  # noqa: E731
+    with pytest.raises(DefinitionError, match=r"is an ansor\.TensorIntrinsic\(\.\.\.\), or the name of one"):
+        s[c].tensorize(c.op.axis[0], none)
 
 
 def dot(a: Any, b: Any, i: Any, j: Any, k: Any, dtype: str = "int32") -> Any:

@@ -239,8 +239,12 @@ def register_tensor_intrinsic(intrinsic: TensorIntrinsic, override: bool = False
     Raises
     ------
     DefinitionError
-        If another one has its name and `override` is false.
+        If it is none, or another one has its name and `override` is false.
     """
+    if not isinstance(intrinsic, TensorIntrinsic):
+        raise DefinitionError(
+            f"a tensor intrinsic is an ansor.TensorIntrinsic(...), or the name of one; found {intrinsic!r}"
+        )
     if _REGISTERED.get(intrinsic.name, intrinsic) is not intrinsic and not override:
         raise DefinitionError(
             f"there is a tensor intrinsic {intrinsic.name!r} already; use another name, or override=True"
