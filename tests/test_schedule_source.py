@@ -255,3 +255,15 @@ def test_attributes_are_written_as_literals_or_left_out() -> None:
         "far": float("inf"),
         "parts": {"a": 2, "of": [found["X"]]},
     }
+
+
+def test_a_schedule_by_hand_is_taken_where_a_state_is() -> None:
+    _, _, C = ansor.workloads.matmul(8, 8, 8)
+    s = te.create_schedule(C)
+    s[C].parallel(C.op.axis[0])
+    assert ansor.schedule_code(s) == ansor.schedule_code(s.state)
+    assert ansor.program_key(s) == ansor.program_key(s.state)
+    assert ansor.rewrite_layouts(s, 0).state is s.state
+    for asked in (ansor.schedule_code, ansor.program_key, lambda what: ansor.rewrite_layouts(what, 0)):
+        with pytest.raises(ansor.ScheduleError, match="found 3, not a schedule or a state; make one with"):
+            asked(3)

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.extents import is_one
 from ansor.schedule.stages import FuseRelation, Stage
-from ansor.schedule.state import State
+from ansor.schedule.state import State, state_of
+
+if TYPE_CHECKING:
+    from ansor.schedule.manual import Schedule
 
 
-def program_key(state: State) -> str:
+def program_key(state: State | Schedule) -> str:
     """
-    Digest of a program: equal keys, equal programs; a state keeps its own.
+    Digest of a state or a schedule: equal keys, equal programs; a state keeps its own.
 
     It covers the computation, the printed loops with all extents filled, how long loops were that were fused
     and inner parts that were split again, and what loops do not show: the steps of ours, what stages that
     steps made or changed read, how results are stored, and which stage is meant where two have one name.
+
+    Raises
+    ------
+    ScheduleError
+        If `state` is neither.
     """
-    return state.key
+    return state_of(state, "program_key").key
 
 
 def digest(state: State) -> str:

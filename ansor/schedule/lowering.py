@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ansor.errors import DefinitionError, LoweringError, ScheduleError
+from ansor.errors import DefinitionError, LoweringError
 from ansor.ir.accesses import accesses_of
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Prefetch, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
@@ -46,7 +46,7 @@ from ansor.schedule.stages import (
     IteratorKind,
     Stage,
 )
-from ansor.schedule.state import State
+from ansor.schedule.state import State, state_of
 from ansor.schedule.storage import home, make_parameters, make_scratch
 from ansor.schedule.thread_reduction import divide_loops, reduce_across_threads
 from ansor.te.expr import (
@@ -114,11 +114,7 @@ def lower(
     LoweringError
         If there is nothing to compute, or no shape of `args` has a symbolic size of the graph.
     """
-    state: object = getattr(schedule, "state", schedule)  # a Schedule has a state
-    if not isinstance(state, State):
-        raise ScheduleError(
-            f"lower: found {schedule!r}, not a schedule or a state; make one with te.create_schedule(...)"
-        )
+    state = state_of(schedule, "lower")
     if isinstance(args, Tensor):
         raise DefinitionError(
             f"lower: the arguments are tensors in a list, found one tensor {args.name!r}; list inputs and "

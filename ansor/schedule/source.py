@@ -14,7 +14,7 @@ from ansor.schedule.dag import stage_order, with_inputs
 from ansor.schedule.layout import Layout
 from ansor.schedule.naming import code_names
 from ansor.schedule.stages import Annotation
-from ansor.schedule.state import State
+from ansor.schedule.state import State, state_of
 from ansor.schedule.steps import (
     UNROLL_PRAGMA,
     AnnotationStep,
@@ -50,6 +50,7 @@ from ansor.te.tensor import ComputeOp, Operation, PlaceholderOp
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
+    from ansor.schedule.manual import Schedule
 
 _CALLS: dict[type[Step], str] = {
     ComputeInlineStep: "compute_inline",
@@ -74,9 +75,16 @@ def _asking_ahead(step: PrefetchStep | ReadAheadStep | MultiBufferStep) -> str:
     return "double_buffer()" if step.buffers == 2 else f"multi_buffer({step.buffers})"
 
 
-def schedule_code(state: State) -> str:
-    """A Python program that ends with a schedule `s` and the list `tensors` of the graph's tensors."""
-    return with_depth(lambda: _Writer(state.dag).write(state))
+def schedule_code(state: State | Schedule) -> str:
+    """A Python program that ends with a schedule `s` and the list `tensors` of the graph's tensors.
+
+    Raises
+    ------
+    ScheduleError
+        If `state` is neither a state nor a schedule.
+    """
+    written = state_of(state, "schedule_code")
+    return with_depth(lambda: _Writer(written.dag).write(written))
 
 
 class _Writer:

@@ -362,6 +362,22 @@ class State:
         return hash(str(self))
 
 
+def state_of(program: object, asking: str) -> State:
+    """The state that a state is, or that a schedule has.
+
+    Raises
+    ------
+    ScheduleError
+        If it is neither; the message begins with who asks.
+    """
+    state = program if isinstance(program, State) else getattr(program, "state", None)
+    if not isinstance(state, State):
+        raise ScheduleError(
+            f"{asking}: found {program!r}, not a schedule or a state; make one with te.create_schedule(...)"
+        )
+    return state
+
+
 def _listed(step: str, what: str, values: Iterable[_T]) -> tuple[_T, ...]:
     """The values that a step was given, which must be several."""
     if not isinstance(values, Iterable) or isinstance(values, (str, Tensor)):

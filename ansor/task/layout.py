@@ -7,11 +7,16 @@ can be built with either option, and TVM reads the records.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ansor.errors import DefinitionError
 from ansor.schedule import layout_rewrite
 from ansor.schedule.layout_rewrite import LayoutRewrite
-from ansor.schedule.state import State
+from ansor.schedule.state import State, state_of
 from ansor.task.task import LayoutRewriteOption
+
+if TYPE_CHECKING:
+    from ansor.schedule.manual import Schedule
 
 
 def resolved_option(option: LayoutRewriteOption | int | None) -> LayoutRewriteOption:
@@ -30,26 +35,26 @@ def resolved_option(option: LayoutRewriteOption | int | None) -> LayoutRewriteOp
         raise DefinitionError(f"layout_rewrite_option={option!r} is unknown; options are {listed}") from None
 
 
-def rewrite_layouts(state: State, option: LayoutRewriteOption | int) -> LayoutRewrite:
+def rewrite_layouts(state: State | Schedule, option: LayoutRewriteOption | int) -> LayoutRewrite:
     """
     Apply a layout option to a complete program.
 
     Parameters
     ----------
     state
-        The program as it was searched.
+        A state or a schedule, as it was searched or written.
     option
         See `LayoutRewriteOption`; NO_REWRITE gives the program back.
 
     Raises
     ------
     ScheduleError
-        If the state is no complete program and the option rewrites.
+        If it is neither, or no complete program and the option rewrites.
     DefinitionError
         If there is no such option.
     """
-    chosen = resolved_option(option)
+    program, chosen = state_of(state, "rewrite_layouts"), resolved_option(option)
     if chosen is LayoutRewriteOption.NO_REWRITE:
-        return LayoutRewrite(state, {}, {})
+        return LayoutRewrite(program, {}, {})
     transform = chosen is LayoutRewriteOption.INSERT_TRANSFORM_STAGE
-    return layout_rewrite.rewrite_layouts(state, transform=transform)
+    return layout_rewrite.rewrite_layouts(program, transform=transform)
