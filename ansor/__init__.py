@@ -370,7 +370,8 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make every misspelt na
             return import_module(f"ansor.{name}")
         if name not in _HOME:
             raise AttributeError(
-                f"module 'ansor' has no attribute {name!r}; its public names are in ansor.__all__",
+                f"module 'ansor' has no attribute {name!r}; its public names are in ansor.__all__, "
+                "and docs/tvm.md says which of TVM's have others or are not there",
                 name=name,
                 obj=sys.modules[__name__],
             )

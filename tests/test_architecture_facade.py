@@ -64,6 +64,9 @@ def test_no_public_name_is_also_a_submodule() -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'autotune'"):
         ansor.autotune  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'RPCRunner'; .* docs/tvm\.md says which of TVM's"):
+        ansor.RPCRunner  # noqa: B018
+    assert "RPCRunner" in (ROOT / "docs" / "tvm.md").read_text()
 
 
 def test_a_misspelt_name_is_answered_by_the_one_meant(tmp_path: Path) -> None:
