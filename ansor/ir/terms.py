@@ -51,7 +51,7 @@ def combination_of(store: Store) -> Combination | None:
     """How a reduction's update combines its element with a term; None for another statement."""
     value, condition = store.value, None
     if isinstance(value, Select) and _is_element(value.other, store):
-        value, condition = value.then, value.cond
+        condition, value = value.cond, value.then
     if not isinstance(value, Binary) or value.op not in REDUCERS:
         return None
     for one, other in ((value.a, value.b), (value.b, value.a)):

@@ -39,7 +39,7 @@ from ansor.ir.rewriting import conjunction, conjuncts, fresh_copy, map_statement
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplify import simplify
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
-from ansor.te.structure import is_among
+from ansor.te.structure import is_among, same_structure
 
 MOST_COPIED: Final = 256
 """The largest body, in stores with unrolled loops expanded, that is written several times."""
@@ -198,20 +198,21 @@ class _Splitting:
         begin = limits.inside("begin", BinaryOp.MAX, [end.whole for end in rising], limits.first)
         until = limits.inside("until", BinaryOp.MIN, [end.whole for end in falling], limits.last)
         stop = limits.inside("stop", BinaryOp.MIN, [end.part for end in falling], limits.last)
+        cut = start is not begin, until is not stop
         if rising and falling:  # of which either may come first
             stop = limits.named("stop", limits.extreme(BinaryOp.MAX, stop, start))
             begin = limits.named("begin", limits.extreme(BinaryOp.MIN, begin, stop))
             until = limits.named("until", limits.extreme(BinaryOp.MAX, until, begin))
         tested, plain = self.split(loop.body), self.split(_without(loop.body, [end.test for end in ends]))
         parts = [limits.part(begin, until, plain)]
-        if rising:
+        if cut[0]:
             parts.insert(0, limits.part(start, begin, tested))
-        if falling:
+        if cut[1]:
             parts.append(limits.part(until, stop, tested))
         return limits.around(seq(*parts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Limits:
     """The iterations at which parts of a loop begin and end, computed before it under names of their own."""
 
@@ -219,11 +220,11 @@ class _Limits:
     bounds: Bounds
     names: list[tuple[Var, Expr]] = field(default_factory=list)
 
-    @property
+    @cached_property
     def first(self) -> Expr:
         return Const(0, self.loop.var.dtype)
 
-    @property
+    @cached_property
     def last(self) -> Expr:
         """The iteration after the last one."""
         extent = self.loop.extent
@@ -240,9 +241,12 @@ class _Limits:
         return self.named(name, self.extreme(BinaryOp.MIN, low, self.last))
 
     def named(self, name: str, limit: Expr) -> Expr:
-        """The variable that holds a limit, unless it is a number or a variable itself."""
+        """The variable that holds a limit, the same one for equal limits, or an end of the loop."""
         limit = simplify(limit, self.bounds)
-        if isinstance(limit, (Const, Var)):
+        for known, value in (*((end, end) for end in (self.first, self.last)), *self.names):
+            if same_structure(value, limit):
+                return known
+        if isinstance(limit, Var):
             return limit
         var = Var(f"{self.loop.var.name}.{name}", limit.dtype)
         self.names.append((var, limit))

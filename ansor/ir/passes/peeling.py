@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
+from ansor.ir.accesses import accesses_of
 from ansor.ir.affine import Affine, add, constant
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
@@ -88,10 +89,12 @@ class _Peeling:
             return stmt
         size = straight_stores(stmt)
         if size <= room and _may_be_place(stmt, guards) and not any(map(is_meeting, walk_statements(stmt))):
+            bound = accesses_of(stmt).bound
             tiles = [
                 tile
                 for tile in self._tiles(guards, bounds.simplifier)
                 if _is_place(stmt, tile.guards) and not _passes_over(stmt, tile.guards)
+                if free_vars(tile.inside).isdisjoint(bound)
             ]
             if tiles:
                 return self._peeled(stmt, max(tiles, key=_lanes), bounds, room - size)
@@ -157,8 +160,6 @@ def _is_place(stmt: Stmt, guards: Sequence[Guard]) -> bool:
     """
     if isinstance(stmt, If) and any(guard.statement is stmt for guard in guards):
         return True
-    if isinstance(stmt, Let) and any(stmt.var in free_vars(guard.test) for guard in guards):
-        return False
     if isinstance(stmt, For):
         inside = [guard for guard in guards if stmt in guard.loops]
         if any(stmt in _tile_loops(guard) for guard in inside):

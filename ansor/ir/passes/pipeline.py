@@ -1,10 +1,10 @@
 """The passes that every lowered program goes through, in order.
 
-1. Reductions whose tile fits the vector registers accumulate there.
-2. Guards are removed and hoisted, and loops end where they fail for good; then they are peeled, so that the
-   bulk of a tile runs without them: one test outside the reduction, since a register tile is one statement
-   by then.
-3. Terms that change nothing, as those of padding, are left out, and loops end where all are.
+1. Loops end where what they do fails its guard for good, and guards are tested only where they may fail.
+2. Reductions whose tile fits the vector registers accumulate there.
+3. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
+   the reduction, since a register tile is one statement by then. Terms that change nothing, as those of
+   padding, are left out, and loops end where all are.
 4. Register tiles that read no padding are computed without asking for each element.
 5. Reductions that are to read ahead ask for what they read next of inputs.
 6. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ansor.ir.nest import Buffer, LoopNest
+from ansor.ir.bounds import Bounds
+from ansor.ir.nest import Buffer, LoopNest, Stmt
 from ansor.ir.passes.choices import peel_choices
 from ansor.ir.passes.guards import settle_guards, simplify_guards
 from ansor.ir.passes.identities import skip_identities
@@ -38,11 +39,17 @@ def polish(
     `ahead` are inputs that reductions ask for before they read them, by the name of what these store to.
     """
     known = nest_bounds(nest)
-    body = map_expressions(nest.body, lambda expr: simplify(expr, known))
+    body = _within_bands(map_expressions(nest.body, lambda expr: simplify(expr, known)), known)
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
-    body = split_index_sets(settle_guards(body, known), known)
     body = skip_identities(simplify_guards(body, known), known)
     body = peel_choices(split_index_sets(body, known), known)
     body = ask_for_inputs(body, ahead or {}, known)
     return replace(nest, body=pipeline_loops(body, known))
+
+
+def _within_bands(stmt: Stmt, known: Bounds) -> Stmt:
+    """A statement whose loops end where their guards fail for good; without such loops, as it is."""
+    settled = settle_guards(stmt, known)
+    parted = split_index_sets(settled, known)
+    return stmt if parted is settled else parted
