@@ -278,6 +278,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log2": np.log2,
     "log1p": np.log1p,
     "cos": np.cos,
+    "tan": np.tan,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
 }
 
 

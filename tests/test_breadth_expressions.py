@@ -69,8 +69,8 @@ MACHINES = [
     ("x86_64-linux-gnu", "haswell"),
     ("aarch64-linux-gnu", "generic"),
 ]
-LANE_BY_LANE = {("erf", "float64"), ("pow", "float64"), ("sin", "float64"), ("cos", "float64")}
-"""What the C library computes, `sin` and `cos` of large numbers alone, as their modules document."""
+LANE_BY_LANE = {(name, "float64") for name in ("erf", "pow", "sin", "cos", "tan")}
+"""What the C library computes, of angles large ones alone, as their modules document."""
 SCALAR = re.compile(
     r"= (?:f(?:add|sub|mul|div|ptrunc|pext|cmp \w+)(?: contract)?|fpto[su]i|[us](?:div|rem|itofp)|call) "
     r"(?:float|double|half|i8|i16|i32)\b.*"

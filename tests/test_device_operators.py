@@ -18,7 +18,7 @@ from tests.cuda_on_host import Run, each_language
 from tests.device_nests import SERIAL, launch, load, store
 
 ULPS = {"exp": 3, "log": 3, "tanh": 5, "erf": 16, "rsqrt": 2, "pow": 16, "sigmoid": 8, "sin": 4, "cos": 4}
-ULPS |= {"exp2": 3, "expm1": 3, "log2": 3, "log1p": 2}
+ULPS |= {"exp2": 3, "expm1": 3, "log2": 3, "log1p": 2, "tan": 5, "atan": 5, "sinh": 4, "cosh": 4}
 """The accuracy that OpenCL asks of its functions; sigmoid is made of an exponential and a quotient."""
 
 

@@ -272,6 +272,26 @@ def cos(x: ExprLike) -> Expr:
     return call("cos", x)
 
 
+def tan(x: ExprLike) -> Expr:
+    """The tangent of an angle [radians]; NaN of infinities."""
+    return call("tan", x)
+
+
+def atan(x: ExprLike) -> Expr:
+    """The angle from -pi/2 to pi/2 [radians] whose tangent is `x`."""
+    return call("atan", x)
+
+
+def sinh(x: ExprLike) -> Expr:
+    """The hyperbolic sine."""
+    return call("sinh", x)
+
+
+def cosh(x: ExprLike) -> Expr:
+    """The hyperbolic cosine."""
+    return call("cosh", x)
+
+
 def tanh(x: ExprLike) -> Expr:
     """The hyperbolic tangent."""
     return call("tanh", x)

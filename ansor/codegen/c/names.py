@@ -27,9 +27,10 @@ _WORDS: Final = frozenset((
     "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "dim3", "assert", "printf", "clock",
     # functions that the text calls
     "min", "max", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "fma", "fmin", "fmax", "fabs",
-    "floor", "ceil", "rint", "sin", "cos", "exp2", "expm1", "log2", "log1p",
+    "floor", "ceil", "rint", "sin", "cos", "exp2", "expm1", "log2", "log1p", "tan", "atan", "sinh", "cosh",
     "expf", "logf", "sqrtf", "rsqrtf", "tanhf", "erff", "powf", "fmaf", "fminf", "fmaxf", "fabsf", "floorf",
-    "ceilf", "rintf", "sinf", "cosf", "exp2f", "expm1f", "log2f", "log1pf",
+    "ceilf", "rintf", "sinf", "cosf", "exp2f", "expm1f", "log2f", "log1pf", "tanf", "atanf", "sinhf",
+    "coshf",
     # macros, also of headers that nvcc includes
     "NULL", "NAN", "INFINITY", "MAXFLOAT", "HUGE_VALF", "HUGE_VALL", "EOF", "TRUE", "FALSE", "major", "minor",
     "near", "far", "stdin", "stdout", "stderr", "math_errhandling", "BUFSIZ", "CUDARTAPI", "NFDBITS", "NZERO",

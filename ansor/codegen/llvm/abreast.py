@@ -55,7 +55,10 @@ from ansor.te.expr import Binary, BinaryOp, Call, Const, Expr, Var, const, free_
 _ABREAST: Final = 4
 _LONGEST: Final = 256
 _CHAINS: Final = frozenset(
-    {"cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "sigmoid", "sin", "tanh"}
+    {
+        *("atan", "cos", "cosh", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "sigmoid", "sin"),
+        *("sinh", "tan", "tanh"),
+    }
 )
 _STRAIGHT: Final = (Store, If, Seq, Prefetch)
 _JOINED: Final = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL})

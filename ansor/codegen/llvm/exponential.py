@@ -72,11 +72,11 @@ def _exp_by_table(v: Vectors, x: Value, base: _Base) -> Value:
 
 def _exp_parts(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value, Value]:
     """`base**x` for moderate x as a float near 1, and bits whose low 9 are an exponent of two and `more`."""
-    rest, bits = _exp_rest(v, x, more, base)
+    rest, bits = exp_rest(v, x, more, base)
     return v.binary("fadd", rest, single(v, 1.0)), bits
 
 
-def _exp_rest(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value, Value]:
+def exp_rest(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value, Value]:
     """The same with that float less 1, which is exact to the last places of itself.
 
     Multiplications are few, and the chain of operations is short: as many loop iterations as fit the
@@ -89,7 +89,7 @@ def _exp_rest(v: Vectors, x: Value, more: int, base: _Base = _E) -> tuple[Value,
     return v.fma(rest, square, r), v.convert("bitcast", shifted, "i32")
 
 
-def _power_of_two(v: Vectors, bits: Value) -> Value:
+def power_of_two(v: Vectors, bits: Value) -> Value:
     """2**n, a normal number, of bits whose low 9 are n + 127."""
     return v.convert("bitcast", v.binary("shl", bits, v.number(23, "i32")), "float")
 
@@ -121,8 +121,8 @@ def exp(v: Vectors, x: Value, high: float | None = None, base: _Base = _E) -> Va
 def _exp_of_any(v: Vectors, x: Value, most: float, base: _Base) -> Value:
     mantissa, bits = _exp_parts(v, clamp(v, x, base.least, most), 254, base)
     half = v.binary("lshr", bits, v.number(1, "i32"))
-    scaled = v.binary("fmul", mantissa, _power_of_two(v, half))
-    return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", bits, half)))
+    scaled = v.binary("fmul", mantissa, power_of_two(v, half))
+    return v.binary("fmul", scaled, power_of_two(v, v.binary("sub", bits, half)))
 
 
 def _exp_of_usual(v: Vectors, x: Value, base: _Base) -> Value:
@@ -135,7 +135,7 @@ def _exp_of_usual(v: Vectors, x: Value, base: _Base) -> Value:
 def exp_moderate(v: Vectors, x: Value) -> Value:
     """Exp for |x| < 80."""
     mantissa, bits = _exp_parts(v, x, 127)
-    return v.binary("fmul", mantissa, _power_of_two(v, bits))
+    return v.binary("fmul", mantissa, power_of_two(v, bits))
 
 
 def exp2(v: Vectors, x: Value) -> Value:
@@ -144,9 +144,9 @@ def exp2(v: Vectors, x: Value) -> Value:
 
 def expm1(v: Vectors, x: Value) -> Value:
     """expm1: (2**n - 1) + 2**n * p, which does not cancel; 2**128 is 2**127 twice."""
-    p, bits = _exp_rest(v, clamp(v, x, -18.0, _E.greatest), 127)
+    p, bits = exp_rest(v, clamp(v, x, -18.0, _E.greatest), 127)
     last = v.number(_MAGIC_BITS + 254, "i32")
-    scale = _power_of_two(v, v.intrinsic("smin", bits, last))
+    scale = power_of_two(v, v.intrinsic("smin", bits, last))
     once = v.fma(scale, p, v.binary("fsub", scale, single(v, 1.0)))
     twice = v.compare("sgt", bits, last)
     result = v.select(twice, v.binary("fadd", once, once), once)

@@ -32,7 +32,7 @@ def integer(v: Vectors, x: int) -> Value:
     return v.number(x, "i64")
 
 
-def _exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
+def exp_parts(v: Vectors, x: Value) -> tuple[Value, Value]:
     """`exp(x)` as `(p, n)` with `exp(x) = (1 + p) * 2**n`, for |x| < 1000."""
     shifted = v.fma(x, constant(v, _OCTAVES_HIGH), constant(v, MAGIC))
     n = v.binary("fsub", shifted, constant(v, MAGIC))
@@ -51,13 +51,13 @@ def _integer_of(v: Vectors, shifted: Value) -> Value:
     return v.binary("sub", v.convert("bitcast", shifted, "i64"), integer(v, _MAGIC_BITS))
 
 
-def _power_of_two(v: Vectors, n: Value) -> Value:
+def power_of_two(v: Vectors, n: Value) -> Value:
     biased = v.binary("add", n, integer(v, 1023))
     return v.convert("bitcast", v.binary("shl", biased, integer(v, 52)), "double")
 
 
 def exp(v: Vectors, x: Value) -> Value:
-    return _scaled(v, *_exp_parts(v, clamp(v, x, -746.0, 710.0)))
+    return _scaled(v, *exp_parts(v, clamp(v, x, -746.0, 710.0)))
 
 
 def exp2(v: Vectors, x: Value) -> Value:
@@ -70,9 +70,9 @@ def exp2(v: Vectors, x: Value) -> Value:
 
 def expm1(v: Vectors, x: Value) -> Value:
     """(2**n - 1) + 2**n * p, which does not cancel; 2**1024 is 2**1023 twice."""
-    p, n = _exp_parts(v, clamp(v, x, -40.0, 710.0))
+    p, n = exp_parts(v, clamp(v, x, -40.0, 710.0))
     last = integer(v, 1023)
-    scale = _power_of_two(v, v.intrinsic("smin", n, last))
+    scale = power_of_two(v, v.intrinsic("smin", n, last))
     once = v.fma(scale, p, v.binary("fsub", scale, constant(v, 1.0)))
     result = v.select(v.compare("sgt", n, last), v.binary("fadd", once, once), once)
     return v.intrinsic("copysign", result, x)
@@ -83,8 +83,8 @@ def _scaled(v: Vectors, p: Value, n: Value) -> Value:
     if v.machine.has_scaling:
         return v.scale(v.binary("fadd", p, constant(v, 1.0)), v.convert("trunc", n, "i32"))
     half = v.binary("ashr", n, integer(v, 1))
-    scaled = v.binary("fmul", v.binary("fadd", p, constant(v, 1.0)), _power_of_two(v, half))
-    return v.binary("fmul", scaled, _power_of_two(v, v.binary("sub", n, half)))
+    scaled = v.binary("fmul", v.binary("fadd", p, constant(v, 1.0)), power_of_two(v, half))
+    return v.binary("fmul", scaled, power_of_two(v, v.binary("sub", n, half)))
 
 
 def log(v: Vectors, x: Value) -> Value:
@@ -108,7 +108,7 @@ def log1p(v: Vectors, x: Value) -> Value:
     u = v.binary("fadd", x, one)
     lost = v.binary("fsub", x, v.binary("fsub", u, one))
     e, f = _exponent_and_fraction(v, u)
-    scale = _power_of_two(v, v.binary("sub", integer(v, 0), v.intrinsic("smin", e, integer(v, 1022))))
+    scale = power_of_two(v, v.binary("sub", integer(v, 0), v.intrinsic("smin", e, integer(v, 1022))))
     f = v.fma(lost, scale, f)
     result = _log_of_parts(v, v.convert("sitofp", e, "double"), f)
     return v.intrinsic("copysign", _log_limits(v, u, result), x)
@@ -166,8 +166,8 @@ def sigmoid(v: Vectors, x: Value) -> Value:
 def tanh(v: Vectors, x: Value) -> Value:
     """T / (t + 2) with t = exp(2|x|) - 1, which does not cancel: t = (2**n - 1) + 2**n * p."""
     magnitude = clamp(v, v.intrinsic("fabs", x), 0.0, 22.0)
-    p, n = _exp_parts(v, v.binary("fadd", magnitude, magnitude))
-    scale = _power_of_two(v, n)
+    p, n = exp_parts(v, v.binary("fadd", magnitude, magnitude))
+    scale = power_of_two(v, n)
     t = v.fma(scale, p, v.binary("fsub", scale, constant(v, 1.0)))
     return v.intrinsic("copysign", v.binary("fdiv", t, v.binary("fadd", t, constant(v, 2.0))), x)
 

@@ -5,9 +5,9 @@ reweighted least squares on Chebyshev points, weighted to relative error) and re
 infinities, NaN, signed zeros, denormals and overflow. `MAX_ULP` holds the largest errors found against a
 float64 reference, on dense samples of all float32 values and on every one where a function errs most.
 
-They are in `exponential`, `logarithm`, `saturating` (with the lookups of AVX-512 in `pieces`), `powers` and
-`trigonometry`, the last two for float64, too, whose other functions are in `math64`. float16 and bfloat16 are
-computed in float32 and rounded.
+They are in `exponential`, `logarithm` and `saturating` (with the lookups of AVX-512 in `pieces`). `powers`,
+`trigonometry`, `arctangent` and `hyperbolic` have those of float64, too; its others are in `math64`. Those of
+float16 and bfloat16 are computed in float32 and rounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ansor.codegen.llvm import exponential, halves, logarithm, math64, powers, saturating, trigonometry
+from ansor.codegen.llvm import (
+    arctangent,
+    exponential,
+    halves,
+    hyperbolic,
+    logarithm,
+    math64,
+    powers,
+    saturating,
+    trigonometry,
+)
 from ansor.codegen.llvm.dtype_map import is_narrow_float
 from ansor.codegen.llvm.evaluation import rounded
 from ansor.codegen.llvm.text import Value
@@ -38,6 +48,10 @@ MAX_ULP: Final = {
     "pow": 0.51,
     "sin": 1.6,
     "cos": 1.5,
+    "tan": 3.8,
+    "atan": 1.5,
+    "sinh": 2.5,
+    "cosh": 1.5,
 }
 """Largest errors of the float32 functions, in units in the last place, rounded up; `sqrt`, `fma` and the
 rounding functions are exact, the float64 functions stay below 4. By a table of roots, which AVX-512 machines
@@ -48,6 +62,10 @@ _EITHER: Final[dict[str, Callable[..., Value]]] = {
     "pow": powers.power,
     "sin": trigonometry.sin,
     "cos": trigonometry.cos,
+    "tan": trigonometry.tan,
+    "atan": arctangent.atan,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
     "fma": lambda v, *args: v.intrinsic("fma", *args),
 }
 

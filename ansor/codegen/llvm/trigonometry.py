@@ -1,4 +1,4 @@
-"""`sin` and `cos`: a multiple of pi/2 is taken off the argument, and a polynomial takes what is left.
+"""`sin`, `cos` and `tan`: a multiple of pi/2 is taken off the argument, and a polynomial takes what is left.
 
 With n = round(|x| * 2/pi) and r = |x| - n * pi/2, at most pi/4, the last bit of n says whether sine or
 cosine of r is the result, and the one before whether its sign changes. `cos` has n + 1 in place of n.
@@ -56,6 +56,15 @@ def cos(v: Vectors, x: Value) -> Value:
     return _chosen(v, x, 1)
 
 
+def tan(v: Vectors, x: Value) -> Value:
+    """The quotient of both; of an odd n that of cosine and sine, with another sign."""
+    n, sine, cosine = _parts(v, x)
+    odd = _last_bit(v, n)
+    quotient = v.binary("fdiv", v.select(odd, cosine, sine), v.select(odd, sine, cosine))
+    sign = v.binary("shl", n, v.number(_width(x) - 1, n.type))
+    return _flipped(v, quotient, v.binary("xor", sign, _sign(v, x)))
+
+
 def _parts(v: Vectors, x: Value) -> tuple[Value, ...]:
     """n, and sine and cosine of r, found once for an angle in a scope."""
     key = ("angle", x.text, x.lanes)
@@ -83,15 +92,30 @@ def _nearest(v: Vectors, x: Value) -> Reduced:
 def _chosen(v: Vectors, x: Value, quarter: int) -> Value:
     """Sine or cosine of r, with its sign; `quarter` is added to n, and without it x has a sign, too."""
     n, sine, cosine = _parts(v, x)
-    type_, width = n.type, 32 if x.type == "float" else 64
-    n = v.binary("add", n, v.number(quarter, type_)) if quarter else n
-    odd = v.compare("ne", v.binary("and", n, v.number(1, type_)), v.number(0, type_))
-    bits = v.convert("bitcast", v.select(odd, cosine, sine), type_)
-    sign = v.binary("shl", v.binary("and", n, v.number(2, type_)), v.number(width - 2, type_))
+    n = v.binary("add", n, v.number(quarter, n.type)) if quarter else n
+    sign = v.binary("shl", v.binary("and", n, v.number(2, n.type)), v.number(_width(x) - 2, n.type))
     if not quarter:
-        own = v.binary("and", v.convert("bitcast", x, type_), v.number(-(1 << width - 1), type_))
-        sign = v.binary("xor", sign, own)
-    return v.convert("bitcast", v.binary("xor", bits, sign), x.type)
+        sign = v.binary("xor", sign, _sign(v, x))
+    return _flipped(v, v.select(_last_bit(v, n), cosine, sine), sign)
+
+
+def _last_bit(v: Vectors, n: Value) -> Value:
+    return v.compare("ne", v.binary("and", n, v.number(1, n.type)), v.number(0, n.type))
+
+
+def _width(x: Value) -> int:
+    return 32 if x.type == "float" else 64
+
+
+def _sign(v: Vectors, x: Value) -> Value:
+    """The sign bit alone, in an integer."""
+    type_ = f"i{_width(x)}"
+    return v.binary("and", v.convert("bitcast", x, type_), v.number(-(1 << _width(x) - 1), type_))
+
+
+def _flipped(v: Vectors, x: Value, sign: Value) -> Value:
+    """`x`, whose sign changes where there is a sign bit in an integer."""
+    return v.convert("bitcast", v.binary("xor", v.convert("bitcast", x, sign.type), sign), x.type)
 
 
 # -- float32 -----------------------------------------------------------------------------------------
