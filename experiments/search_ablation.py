@@ -43,6 +43,7 @@ SPACE_TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "softmax-1024": ("no prefetch", "no overlapping rows", "parts of row sums"),
     "softmax-128": ("no tiled rows",),
     "matmul-bf16": ("no tensor intrinsics", "no packed reads"),
+    "quantised-256": ("no products multiplied out",),
     "conv2d-f16": ("conversions where values are used",),
     "tanh_matmul-512": ("all cheap reads inlined",),
     "mlp-64": ("all cheap reads inlined",),

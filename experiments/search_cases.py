@@ -106,9 +106,29 @@ def _column_sums(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
     return np.asarray(x.sum(axis=0))
 
 
+def quantised_product(n: int, m: int, k: int) -> list[te.Tensor]:
+    """Product of bytes less their zero points: C[n, m] = (A[n, k] - 128) (B[k, m] - 3), in int32."""
+    a, b, r = (
+        te.placeholder((n, k), "uint8", "A"),
+        te.placeholder((k, m), "int8", "B"),
+        te.reduce_axis((0, k), "k"),
+    )
+
+    def element(i: te.Expr, j: te.Expr) -> te.Expr:
+        return te.sum((te.cast(a[i, r], "int32") - 128) * (te.cast(b[r, j], "int32") - 3), axis=r)
+
+    return [a, b, te.compute((n, m), element, name="C")]
+
+
+def _quantised_product(arrays: Sequence[Array], args: Mapping[str, Any]) -> Array:
+    a, b = (array.astype(np.int32) for array in arrays)
+    return np.asarray((a - 128) @ (b - 3))
+
+
 ansor.register_workload("biased_transpose", biased_transpose)
 ansor.register_workload("column_sums", column_sums)
 ansor.register_workload("mlp", mlp)
+ansor.register_workload("quantised_product", quantised_product)
 ansor.register_workload("tanh_matmul", tanh_matmul)
 ansor.register_workload("two_filters", two_filters)
 OWN: Final = {
@@ -117,6 +137,9 @@ OWN: Final = {
     ),
     "column_sums": workloads.Workload("column_sums", column_sums, _column_sums, (), (), ("float32",)),
     "mlp": workloads.Workload("mlp", mlp, _mlp, (), (), ("float32",)),
+    "quantised_product": workloads.Workload(
+        "quantised_product", quantised_product, _quantised_product, (), (), ("int32",)
+    ),
     "tanh_matmul": workloads.Workload("tanh_matmul", tanh_matmul, _tanh_matmul, (), (), ("float32",)),
     "two_filters": workloads.Workload("two_filters", two_filters, _two_filters, (), (), ("float32",)),
 }
@@ -202,6 +225,7 @@ CASES: Final[Mapping[str, Case]] = {
     "yuv-1080": Case("rgb_to_yuv", (1080, 1920)),
     "matmul-bf16": Case("matmul", (512, 512, 512, "bfloat16", "float32")),
     "conv2d-f16": Case("conv2d", (1, 28, 28, 128, 128, 3, 1, 1, 1, 1, "float16", "float32")),
+    "quantised-256": Case("quantised_product", (256, 256, 256)),
     "mlp-64": Case("mlp", (64, 256, 1024)),
     "tanh_matmul-512": Case("tanh_matmul", (512, 512, 512)),
     "filters-3": Case("two_filters", (2048, 2048, 3)),

@@ -52,6 +52,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
   blocks of them, too.
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`), 2 for
   instructions that are slow there, too.
+- `cpu_distribute_products`: 1 for products of bytes less their zero points multiplied out, where instructions
+  of the machine then compute the products (`DistributeProducts`).
 - `cpu_turned_tiles`: 1 for tiles whose vectors run along another axis, where the last one makes poor vectors
   (`TurnedTiling`).
 - `cpu_packed_read`: 1 for sketches that pack tiles of inputs of dtypes below 32 bits and panels of products
@@ -103,6 +105,7 @@ ABLATIONS: Final[Mapping[str, Params]] = {
     "no unrolled tiles": {"cpu_unrolled_tiles": 0},
     "no blocks of tiles": {"cpu_unrolled_tiles": 1},
     "no tensor intrinsics": {"cpu_tensor_intrinsics": 0},
+    "no products multiplied out": {"cpu_distribute_products": 0},
     "branches and calls kept": {"cpu_inline_used_once": 0},
     "vectors along last axes": {"cpu_turned_tiles": 0},
     "no tiled stencils": {"cpu_stencil_tiling": 0},
@@ -142,6 +145,7 @@ REFERENCE_SPACE: Final[Params] = {
     "max_tile_waste": 1.0,
     "cpu_unrolled_tiles": 0,
     "cpu_tensor_intrinsics": 0,
+    "cpu_distribute_products": 0,
     "cpu_turned_tiles": 0,
     "cpu_packed_read": 0,
     "cpu_inline_used_once": 0,

@@ -3,10 +3,10 @@
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
 order: `rule`, `memory`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`; for GPUs
 `gpu_memory`, `cross_thread`; beyond TVM's `packing`, `turned_tiles`, `streams`, `windows`, `rfactor_lanes`,
-`rfactor_columns`, `tensor`, `recompute`, `tensor_cores`, `rfactor_blocks`, `inlined_padding`, `conversions`,
-`small_tiles`, `tile_blocks`, `unrolled_tiles`), `derive`; then `factors`, `columns`, `locations`, `annotate`,
-`streaming`, `prefetching`, `family`, `population`, `sample`; for GPUs `launch`, `threads`, `fetch`,
-`buffering`, `padding`, `limits`.
+`rfactor_columns`, `tensor`, `distribution`, `recompute`, `tensor_cores`, `rfactor_blocks`,
+`inlined_padding`, `conversions`, `small_tiles`, `tile_blocks`, `unrolled_tiles`), `derive`; then `factors`,
+`columns`, `locations`, `annotate`, `streaming`, `prefetching`, `family`, `population`, `sample`; for GPUs
+`launch`, `threads`, `fetch`, `buffering`, `padding`, `limits`.
 By hand: `template_choices`, `template_config`, `template_function`.
 """
 

@@ -31,6 +31,7 @@ from sketches.columns import Hole, fill_holes, find_holes
 from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.conversions import StoreConverted
 from sketches.cross_thread import CrossThreadReduction
+from sketches.distribution import DistributeProducts
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline, InlineUsedOnce
 from sketches.inlined_padding import InlinePadding
@@ -121,6 +122,7 @@ CPU_RULES: Final[tuple[SketchRule, ...]] = (
 
 CPU_EXTRA_RULES: Final[Mapping[str, tuple[SketchRule, ...]]] = {
     "cpu_unrolled_tiles": (UnrolledTiles(blocks=False), UnrolledTiles()),
+    "cpu_distribute_products": (DistributeProducts(),),
     "cpu_tensor_intrinsics": (TensorIntrinsicRule(slow=False), TensorIntrinsicRule()),
     "cpu_packed_read": (AddPackedRead(everything=False), AddPackedRead()),
     "cpu_inline_padding": (InlinePadding(),),

@@ -111,6 +111,9 @@ class SketchParams:
     cpu_tensor_intrinsics
         1 adds `TensorIntrinsicRule`: tiles of what one instruction of the machine computes, unless it is
         known to be slower there than others; 2 does so whatever is known.
+    cpu_distribute_products
+        1 adds `DistributeProducts`: products of bytes less their zero points are multiplied out where tensor
+        intrinsics compute the products.
     cpu_turned_tiles
         1 adds `TurnedTiling`: where the last axis makes poor vectors, tiles with vectors along others.
     cpu_packed_read
@@ -180,6 +183,7 @@ class SketchParams:
     max_tile_waste: float = _parameter(1.25, low=1)
     cpu_unrolled_tiles: int = _parameter(2, high=2)
     cpu_tensor_intrinsics: int = _parameter(1, high=2)
+    cpu_distribute_products: int = _parameter(1, high=1)
     cpu_turned_tiles: int = _parameter(1, high=1)
     cpu_packed_read: int = _parameter(1, high=2)
     cpu_inline_used_once: int = _parameter(1, high=1)

@@ -202,10 +202,10 @@ def split_steps(state: State, stage_id: int) -> tuple[int, ...]:
     found: list[int] = []
     for position in range(len(state.steps) - 1, -1, -1):
         step = state.steps[position]
-        if step.new_stage == stage_id:
+        if stage_id in step.new_stages:
             break  # The stage was made here.
-        if step.new_stage is not None:
-            stage_id -= stage_id > step.new_stage
+        if step.new_stages:
+            stage_id -= len(step.new_stages) if stage_id > step.new_stages[-1] else 0
         elif isinstance(step, SplitStep) and step.stage == stage_id:
             found.append(position)
     return tuple(reversed(found))

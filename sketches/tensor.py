@@ -55,11 +55,11 @@ class TensorIntrinsicRule:
     name: ClassVar[str] = "TensorIntrinsicRule"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        fits = self._best(context, state, stage_id) is not None
+        fits = best_intrinsic(context, state, stage_id, self.slow) is not None
         return Verdict.APPLY_AND_SKIP_REST if fits else _PACK.verdict(context, state, stage_id)
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        found = self._best(context, state, stage_id)
+        found = best_intrinsic(context, state, stage_id, self.slow)
         if found is None:
             return _PACK.apply(context, state, stage_id)
         intrinsic, axes = found
@@ -78,26 +78,31 @@ class TensorIntrinsicRule:
             results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
         return results
 
-    def _best(
-        self, context: SketchContext, state: State, stage_id: int
-    ) -> tuple[TensorIntrinsic, Axes] | None:
-        """Find the widest intrinsic of the machine that fills its lanes, and the axes that it runs over."""
-        op = state.stages[stage_id].op
-        if context.is_gpu or not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
-            return None
-        extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
-        if any(extent is None for extent in extents.values()):
-            return None
-        matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
-        matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
-        for intrinsic, pairs in matches:
-            for axes in pairs if _has(context.target, intrinsic, self.slow) else ():
-                lanes, products = extents[axes.lane], extents[axes.reduce]
-                assert lanes is not None
-                assert products is not None
-                if lanes >= intrinsic.lanes and products % intrinsic.depth == 0:
-                    return intrinsic, axes
+
+def best_intrinsic(
+    context: SketchContext, state: State, stage_id: int, slow: bool
+) -> tuple[TensorIntrinsic, Axes] | None:
+    """
+    Find the widest intrinsic of the machine that computes tiles of a stage, and the axes that it runs over.
+
+    It fills its lanes. With `slow` it may be one that is slower than the usual instructions (`is_slow`).
+    """
+    op = state.stages[stage_id].op
+    if context.is_gpu or not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
         return None
+    extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
+    if any(extent is None for extent in extents.values()):
+        return None
+    matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
+    matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
+    for intrinsic, pairs in matches:
+        for axes in pairs if _has(context.target, intrinsic, slow) else ():
+            lanes, products = extents[axes.lane], extents[axes.reduce]
+            assert lanes is not None
+            assert products is not None
+            if lanes >= intrinsic.lanes and products % intrinsic.depth == 0:
+                return intrinsic, axes
+    return None
 
 
 def _position(state: State, stage_id: int, loop: str) -> int:

@@ -30,6 +30,7 @@ from tests.costmodel_law import Compared, check_rows
 from tests.program_laws import Case, check_all
 
 ON = {**REFERENCE_SPACE, "cpu_tensor_intrinsics": 2}
+MULTIPLIED_OUT = {**ON, "cpu_distribute_products": 1, "cpu_window_tiling": 1, "cpu_keep_row_sums": 1}
 ZEN4 = "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2"
 BYTES = ("uint8", "int32", "int8")
 BF16 = ("bfloat16", "float32")
@@ -48,6 +49,24 @@ def relu(n: int, m: int, k: int) -> list[Tensor]:
     """A product of bytes, made positive: the tile may go to its consumer."""
     a, b, c = tensors("matmul", n, m, k, *BYTES)
     return [a, b, te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0, "int32")), name="R")]
+
+
+def quantised(n: int, m: int, k: int, left: str = "uint8", right: str = "int8") -> list[Tensor]:
+    """A product of bytes less their zero points, one for all of A, and one for each column of B."""
+    a, b = te.placeholder((n, k), left, "A"), te.placeholder((k, m), right, "B")
+    points, r = te.placeholder((m,), "int32", "Points"), te.reduce_axis((0, k), "k")
+    c = te.compute(
+        (n, m),
+        lambda i, j: te.sum((a[i, r].astype("int32") - 128) * (b[r, j].astype("int32") - points[j]), axis=r),
+        name="C",
+    )
+    return [a, b, points, c]
+
+
+def quantised_relu(n: int, m: int, k: int) -> list[Tensor]:
+    """The same, made positive."""
+    *inputs, c = quantised(n, m, k)
+    return [*inputs, te.compute((n, m), lambda i, j: te.maximum(c[i, j], te.const(0, "int32")), name="R")]
 
 
 def task_of(made: list[Tensor], target: str = ZEN4, **options: Any) -> ansor.SearchTask:
@@ -140,6 +159,66 @@ def test_constants_whose_layout_is_rewritten_are_not_packed_twice() -> None:
     assert sketch.explain() == "TensorIntrinsicRule(C)"
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "name"),
+    [
+        ("uint8", "int8", "x86.vpdpbusd.512"),
+        ("int8", "uint8", "x86.vpdpbusd.512"),
+        ("int8", "int8", "x86.vpdpbusd.s8s8.512"),
+        ("uint8", "uint8", "x86.vpdpbusd.u8u8.512"),
+    ],
+)
+def test_products_with_zero_points_are_multiplied_out(left: str, right: str, name: str) -> None:
+    """The products are an instruction's, and the columns of B are summed as vectors."""
+    found = generate_sketches(task_of(quantised(64, 96, 32, left, right), ZEN4), MULTIPLIED_OUT)
+    for sketch in found:
+        assert sketch.explain().startswith("DistributeProducts(C), TensorIntrinsicRule(C.products)")
+        assert intrinsics(sketch.state) == [name]
+        assert loops(sketch.state, "C.right") == ["j.0", "k", "j.1"]
+    assert len(found) == 3
+    found = generate_sketches(task_of(quantised_relu(64, 96, 32), ZEN4), MULTIPLIED_OUT)
+    assert all("DistributeProducts(C), AlwaysInline(C)" in sketch.explain() for sketch in found)
+    assert len(found) == 3
+
+
+def test_where_sums_are_much_of_the_work_products_are_also_left_as_they_are() -> None:
+    task = task_of(quantised(8, 16, 32), ZEN4)
+    found, plain = generate_sketches(task, MULTIPLIED_OUT), generate_sketches(task, REFERENCE_SPACE)
+    out = [str(sketch) for sketch in found if sketch.explain().startswith("DistributeProducts(C)")]
+    assert out
+    assert [str(sketch) for sketch in found if str(sketch) not in out] == [str(sketch) for sketch in plain]
+
+
+@pytest.mark.parametrize(
+    ("made", "params"),
+    [
+        (lambda: quantised(64, 96, 30), {}),
+        (lambda: quantised(64, 3, 32), {}),
+        (lambda: quantised(64, 96, 32, "int16"), {}),
+        (lambda: quantised(64, 96, 32), {"cpu_tensor_intrinsics": 0}),
+        (lambda: quantised(64, 96, 32), {"cpu_distribute_products": 0}),
+    ],
+    ids=["products left over", "few columns", "int16", "no intrinsics", "not asked for"],
+)
+def test_products_are_multiplied_out_for_an_instruction_alone(
+    made: Callable[[], list[Tensor]], params: dict[str, int]
+) -> None:
+    found = generate_sketches(task_of(made(), ZEN4), {**MULTIPLIED_OUT, **params})
+    assert not any("DistributeProducts" in sketch.explain() for sketch in found)
+
+
+def test_products_are_not_multiplied_out_on_a_machine_without_the_instruction() -> None:
+    made = quantised(64, 96, 32)
+    for target, known in (
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell", False),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=alderlake -num-cores=2", True),
+        ("cuda -arch=sm_90", False),
+    ):
+        found = generate_sketches(task_of(made, target))
+        assert all("DistributeProducts" in sketch.explain() for sketch in found) == known
+        assert any("DistributeProducts" in sketch.explain() for sketch in found) == known
+
+
 # -- programs ----------------------------------------------------------------------------------------------
 
 CASES: dict[str, Callable[[], list[Tensor]]] = {
@@ -147,12 +226,16 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "bfloat16": lambda: tensors("matmul_add", 6, 20, 33, *BF16),
     "relu": lambda: relu(6, 40, 16),
     "convolution": lambda: tensors("conv2d", 1, 5, 4, 8, 20, 3, 1, 1, 1, 1, *BYTES),
+    "zero points": lambda: quantised(40, 48, 8),
+    "zero points, relu": lambda: quantised_relu(33, 36, 8),
 }
 
 
 @cache
 def space(name: str) -> ProgramSpace:
-    return ProgramSpace.of(task_of(CASES[name](), "llvm" if VNNI else ZEN4), {**ON, "max_tile_waste": 1.4})
+    return ProgramSpace.of(
+        task_of(CASES[name](), "llvm" if VNNI else ZEN4), {**MULTIPLIED_OUT, "max_tile_waste": 1.4}
+    )
 
 
 def rows(name: str, count: int) -> list[tuple[Any, int, State]]:

@@ -47,8 +47,8 @@ class CacheReadStep(Step):
     readers: tuple[int, ...]
 
     @property
-    def new_stage(self) -> int:
-        return self.stage + 1
+    def new_stages(self) -> range:
+        return range(self.stage + 1, self.stage + 2)
 
     def apply(self, state: State) -> State:
         check_scope("cache_read", self.scope)
@@ -158,8 +158,8 @@ class CacheWriteStep(Step):
     scope: str
 
     @property
-    def new_stage(self) -> int:
-        return self.stage
+    def new_stages(self) -> range:
+        return range(self.stage, self.stage + 1)
 
     def apply(self, state: State) -> State:
         check_scope("cache_write", self.scope)

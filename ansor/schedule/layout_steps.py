@@ -81,8 +81,8 @@ class RewriteLayoutStep(Step):
         return cls(stage, tuple((d, e, s) for d, e, s in digits), tuple(readers))
 
     @property
-    def new_stage(self) -> int | None:
-        return self.stage + 1 if self.readers else None
+    def new_stages(self) -> range:
+        return range(self.stage + 1, self.stage + 1 + bool(self.readers))
 
     def apply(self, state: State) -> State:
         tensor = _result_of(state, self.stage)

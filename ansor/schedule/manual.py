@@ -14,6 +14,7 @@ from typing import Any, Union
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import TensorIntrinsic, register_tensor_intrinsic
 from ansor.schedule.dag import ComputeDAG, with_inputs
+from ansor.schedule.distribute_step import distributable
 from ansor.schedule.extents import with_python_integers
 from ansor.schedule.layout import DigitLike, Layout
 from ansor.schedule.stages import Annotation, FuseRelation, Stage, stated_extent
@@ -28,6 +29,7 @@ from ansor.schedule.steps import (
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
+    DistributeStep,
     FuseStep,
     MultiBufferStep,
     PadStep,
@@ -164,6 +166,35 @@ class Schedule:
         stage = self.state.stage_id(tensor)
         self.apply(PadStep(stage, scope, with_python_integers(extents)))
         return self.state.stages[stage].op.output(0)
+
+    def distribute(self, tensor: TensorLike, factors: Sequence[int] | None = None) -> tuple[Tensor, ...]:
+        """
+        Multiply out a sum of products such as `(A[i, k] - a) * (B[k, j] - b)`; gives the parts.
+
+        Parameters
+        ----------
+        tensor
+            A sum of products of integers, not scheduled yet. It keeps its name, and adds up the parts.
+        factors
+            Those to multiply out, 0 the left one, 1 the right one; default all that have a term that does not
+            depend on the reduction.
+
+        Returns
+        -------
+        tuple[Tensor, ...]
+            The sums of the other factors, that of the right one first, and behind them the sum of products.
+
+        Raises
+        ------
+        ScheduleError
+            If it is no such sum, or a factor has no such term.
+        """
+        stage = self.state.stage_id(tensor)
+        op = self.state.stages[stage].op
+        known = distributable(op) if factors is None and isinstance(op, ComputeOp) else factors or ()
+        step = DistributeStep(stage, with_python_integers(known))
+        self.apply(step)
+        return tuple(self.state.stages[made].op.output(0) for made in step.new_stages)
 
     def rfactor(self, tensor: TensorLike, axis: LoopLike, factor_axis: int = 0) -> Any:
         """Make a stage of the partial results along the reduction loop `axis`.

@@ -68,8 +68,8 @@ class PadStep(Step):
     extents: tuple[int, ...]
 
     @property
-    def new_stage(self) -> int:
-        return self.stage
+    def new_stages(self) -> range:
+        return range(self.stage, self.stage + 1)
 
     def apply(self, state: State) -> State:
         check_scope("pad", self.scope)

@@ -51,8 +51,8 @@ class RfactorStep(Step):
     factor_iterator: int
 
     @property
-    def new_stage(self) -> int:
-        return self.stage
+    def new_stages(self) -> range:
+        return range(self.stage, self.stage + 1)
 
     def apply(self, state: State) -> State:
         stage, loop = iterator_at(state, self.stage, self.iterator, "rfactor")

@@ -24,6 +24,7 @@ from ansor.schedule.steps import (
     ComputeAtStep,
     ComputeInlineStep,
     ComputeRootStep,
+    DistributeStep,
     FollowFusedSplitStep,
     FollowLayoutStep,
     FollowSplitStep,
@@ -62,7 +63,7 @@ _CALLS: dict[type[Step], str] = {
 """Methods of a stage that take nothing, by the steps that they make."""
 _BY_NAME: Final = (Annotation.UNROLL, Annotation.VECTORIZE, Annotation.PARALLEL, Annotation.PIPELINE)
 """Annotations that methods of a stage make which are called by their words."""
-NewStageStep = CacheReadStep | CacheWriteStep | PadStep | RfactorStep
+NewStageStep = CacheReadStep | CacheWriteStep | DistributeStep | PadStep | RfactorStep
 NewTensorStep = NewStageStep | RewriteLayoutStep | FollowLayoutStep
 
 
@@ -205,6 +206,7 @@ class _Writer:
             case (
                 CacheReadStep()
                 | CacheWriteStep()
+                | DistributeStep()
                 | PadStep()
                 | RfactorStep()
                 | RewriteLayoutStep()
@@ -261,7 +263,7 @@ class _Writer:
             layout = Layout.of(stage.op.output(0).shape, step.digits)
         listed = f", [{', '.join(map(self.stage, readers))}]" if readers else ""
         self.state = self.state.apply(step)
-        made = step.stage if step.new_stage is None else step.new_stage
+        made = step.new_stages[0] if step.new_stages else step.stage
         op = self.state.stages[made].op
         self.tensors[op] = identifier(op.name, self.taken)
         return [f"{self.tensors[op]} = s.rewrite_layout({name}, {layout}{listed})"]
@@ -274,15 +276,16 @@ class _Writer:
             call = f"s.cache_read({old}, {step.scope!r}, [{readers}]{part})"
         elif isinstance(step, CacheWriteStep):
             call = f"s.cache_write({old}, {step.scope!r})"
+        elif isinstance(step, DistributeStep):
+            call = f"s.distribute({old}, {list(step.factors)})"
         elif isinstance(step, PadStep):
             call = f"s.pad({old}, {step.scope!r}, {list(step.extents)})"
         else:
             loop = self.loop(step.stage, step.iterator)
             call = f"s.rfactor({old}, {loop}, {step.factor_iterator})"
         self.state = self.state.apply(step)
-        op = self.state.stages[step.new_stage].op
-        variable = identifier(op.name, self.taken)
-        self.tensors[op] = variable
+        made = [self.state.stages[stage].op for stage in step.new_stages]
+        self.tensors.update((op, identifier(op.name, self.taken)) for op in made)
         # An rfactor of a reduction of several values gives a list; any of its tensors names the new stage.
-        first = "[0]" if isinstance(step, RfactorStep) and op.num_outputs > 1 else ""
-        return [f"{variable} = {call}{first}"]
+        first = "[0]" if isinstance(step, RfactorStep) and made[0].num_outputs > 1 else ""
+        return [f"{', '.join(self.tensors[op] for op in made)} = {call}{first}"]

@@ -40,9 +40,9 @@ class Step:
         raise NotImplementedError
 
     @property
-    def new_stage(self) -> int | None:
-        """Position of the stage that the step inserts, before which all stay where they are; None: none."""
-        return None
+    def new_stages(self) -> range:
+        """Positions of the stages that the step inserts, before which all stay where they are."""
+        return range(0)
 
     def to_json(self) -> list[Any]:
         """The record form: the code, then the fields in order."""

@@ -2,14 +2,16 @@
 
 This module gathers them: `step_base` holds what they share, `loop_steps` change loops, `place_steps` say
 where stages are computed, `cache_steps` and `rfactor_step` add stages, `pad_steps` one that computes more
-than asked for, `layout_steps` change the order of what stages store, `convert_steps` its dtype,
-`tensor_steps` compute innermost loops by tensor intrinsics, `store_steps` say how results are stored,
-`prefetch_steps` that inputs are asked for ahead, `buffer_steps` how tiles in shared memory are kept.
+than asked for, `distribute_step` those of products that are multiplied out, `layout_steps` change the order
+of what stages store, `convert_steps` its dtype, `tensor_steps` compute innermost loops by tensor intrinsics,
+`store_steps` say how results are stored, `prefetch_steps` that inputs are asked for ahead, `buffer_steps` how
+tiles in shared memory are kept.
 """
 
 from ansor.schedule.buffer_steps import MultiBufferStep, SwizzleStep
 from ansor.schedule.cache_steps import CacheReadPartStep, CacheReadStep, CacheWriteStep
 from ansor.schedule.convert_steps import StoreConvertedStep
+from ansor.schedule.distribute_step import DistributeStep
 from ansor.schedule.layout_steps import FollowLayoutStep, RewriteLayoutStep
 from ansor.schedule.loop_steps import (
     UNROLL_PRAGMA,
@@ -40,6 +42,7 @@ __all__ = [
     "ComputeAtStep",
     "ComputeInlineStep",
     "ComputeRootStep",
+    "DistributeStep",
     "FollowFusedSplitStep",
     "FollowLayoutStep",
     "FollowSplitStep",
