@@ -177,6 +177,12 @@ def test_what_the_device_does_not_allow_is_refused_before_it_is_launched(device:
 
 
 @needs_opencl
+def test_warnings_of_the_compiler_are_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    open_device("opencl").compile("__kernel void f(__global int* a) { a[0]; }")
+    assert capfd.readouterr().err == ""
+
+
+@needs_opencl
 def test_a_wrong_number_of_arguments_is_noticed() -> None:
     device = open_device("opencl")
     call, *_ = add_call(device, 8)

@@ -115,8 +115,8 @@ static int ansor_open(void) {
     ansor_cl.clGetDeviceInfo(ansor_device, ANSOR_DEVICE_FLOATS, sizeof floats, &floats, NULL);
     ansor_cl.clGetDeviceInfo(ansor_device, 0x1000, sizeof kind, &kind, NULL);
     const char *options = floats & ANSOR_EXACT_DIVISION
-                              ? "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
-                              : "-cl-std=CL1.2";
+                              ? "-cl-std=CL1.2 -w -cl-fp32-correctly-rounded-divide-sqrt"
+                              : "-cl-std=CL1.2 -w";
     int pocl = (kind & ANSOR_CPU) && !strcmp(name, ANSOR_POCL);
     ansor_context = ansor_cl.clCreateContext(NULL, 1, &ansor_device, NULL, NULL, &code);
     if (!code) ansor_queue = ansor_cl.clCreateCommandQueue(ansor_context, ansor_device, 0, &code);

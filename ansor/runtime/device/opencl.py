@@ -37,6 +37,8 @@ INSTALL: Final = (
     "a GPU needs its vendor's OpenCL driver"
 )
 _EXACT: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
+_QUIET: Final = "-w"
+"""No warnings: PoCL's compiler counts them on the standard error stream."""
 _BATCH: Final = 256
 """Launches that are timed between two waits: each has an event, which takes memory."""
 
@@ -150,7 +152,7 @@ class OpenCLDevice(Device):
                 self._context, found.device, cl.command_queue_properties.PROFILING_ENABLE
             )
             exact = found.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-        self._options = ("-cl-std=CL1.2", *((_EXACT,) if exact else ()))
+        self._options = ("-cl-std=CL1.2", _QUIET, *((_EXACT,) if exact else ()))
 
     def compile(self, source: str, options: Sequence[str] = ()) -> Any:
         if self.info.is_cpu and self._device.platform.name == PLATFORM:
