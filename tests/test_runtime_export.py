@@ -259,6 +259,8 @@ def test_refusals(tmp_path: Path) -> None:
         export.find_linker("riscv64-unknown-linux-gnu", "no-such-cc")
     with pytest.raises(BuildError, match="cannot be written"):
         module.save(tmp_path / "missing" / "k.o")
+    with pytest.raises(BuildError, match=r"k.so cannot be written: there is no folder '.*missing'; make it"):
+        module.export_library(tmp_path / "missing" / "k.so")
     with pytest.raises(BuildError, match="cannot be read"):
         ansor.load_module(tmp_path / "missing.o")
     (tmp_path / "bad.o").write_bytes(b"ELF")

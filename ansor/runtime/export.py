@@ -87,7 +87,7 @@ def save(module: Module, path: Path) -> Path:
 
 def export_library(module: Module, path: Path, cc: str | None = None) -> Path:
     """See `Module.export_library`."""
-    check_suffix(path)
+    check_path(path)
     signature = module.signature
     compiler = find_linker(signature.triple, cc)
     with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
@@ -101,13 +101,21 @@ def export_library(module: Module, path: Path, cc: str | None = None) -> Path:
     return path
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse a file that is called otherwise than a shared library; a `BuildError` that says so."""
+def check_path(path: Path) -> None:
+    """Refuse a file that is called otherwise than a shared library, or whose folder is not there.
+
+    Raises
+    ------
+    BuildError
+        Saying which.
+    """
     if path.suffix not in LIBRARY_SUFFIXES:
         raise BuildError(
             f"export_library writes {', '.join(LIBRARY_SUFFIXES)}, found {path.name!r}; "
             "save writes object files"
         )
+    if not path.parent.is_dir():
+        raise BuildError(f"{path} cannot be written: there is no folder {str(path.parent)!r}; make it first")
 
 
 def find_linker(triple: str, cc: str | None = None) -> list[str]:

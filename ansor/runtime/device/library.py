@@ -16,7 +16,7 @@ from ansor.errors import BuildError
 from ansor.runtime.device.build import compiled
 from ansor.runtime.device.host_program import MARKER, host_program
 from ansor.runtime.device.package import DevicePackage
-from ansor.runtime.export import check_suffix, find_linker, link, write
+from ansor.runtime.export import check_path, find_linker, link, write
 from ansor.runtime.header import header
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def export_library(package: DevicePackage, path: Path, cc: str | None = None) ->
     BuildError
         If the suffix is not that of a library, or a compiler is missing or fails.
     """
-    check_suffix(path)
+    check_path(path)
     whole = compiled(package)
     compiler = find_linker(Machine.host().triple, cc)
     with tempfile.TemporaryDirectory(prefix="ansor-") as folder:
