@@ -22,7 +22,7 @@ from search.titles import task_title
 if TYPE_CHECKING:
     from search.task_scheduler import TaskScheduler
 
-_WIDEST_TITLE = 60
+_WIDEST_TEXT = 60
 _note = logging.getLogger(__name__)
 
 
@@ -64,16 +64,15 @@ def progress_table(scheduler: TaskScheduler, current: int | None = None) -> str:
         cost = float(scheduler.best_costs[number])
         known = cost < scheduler.no_cost
         flops = task.compute_dag.flop_count
-        title = task_title(task)
         note = "<- now" if number == current else scheduler.dead_reasons.get(number, "")
         rows.append(
             (
                 str(number),
-                title if len(title) <= _WIDEST_TITLE else f"{title[: _WIDEST_TITLE - 3]}...",
+                _shortened(task_title(task)),
                 digits(cost * 1e3) if known else "-",
                 digits(flops / cost / 1e9) if known and flops > 0 else "-",
                 str(scheduler.task_trials[number]),
-                note[:_WIDEST_TITLE],
+                _shortened(note),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -90,6 +89,10 @@ def progress_table(scheduler: TaskScheduler, current: int | None = None) -> str:
     elapsed = time_text(scheduler.elapsed_seconds)
     lines += [rule, f"Estimated total latency: {total}  Trials: {scheduler.ct}  Used time: {elapsed}"]
     return "\n".join(lines)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDEST_TEXT else f"{text[: _WIDEST_TEXT - 3]}..."
 
 
 def _total(scheduler: TaskScheduler) -> str:

@@ -31,6 +31,7 @@ from search import (
     TaskSchedulerCallback,
     TuningOptions,
 )
+from search.scheduler_callbacks import progress_table
 from tests.fake_machine import HOST, FakeMachine, logged, matmul_task, options
 
 pytestmark = pytest.mark.usefixtures("small_searches")
@@ -495,6 +496,8 @@ def test_the_table_names_every_task_and_the_total() -> None:
     row = next(line for line in tables[5].splitlines() if "matmul 8" in line)
     assert row.split("|")[4].strip() == "4"
     assert max(map(len, text.getvalue().splitlines())) < 140
+    chosen.dead_reasons[0] = "the last 1000 trials brought no improvement (early_stopping=1000)"
+    assert "brought no improvement (early_stoppi...\n" in progress_table(chosen)
     silent = io.StringIO()
     scheduler(pair, callbacks=[PrintTableInfo(silent)]).tune(options(4), "sketch.random")
     assert silent.getvalue() == ""
