@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.checks import check_integer
 from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
@@ -359,7 +360,11 @@ class Collector:
             If there is no such log.
         LogFormatError
             If a line of the log cannot be understood.
+        DefinitionError
+            If `n_lines` is no number of lines.
         """
+        if n_lines is not None:
+            n_lines = check_integer("n_lines", n_lines, low=0)
         before = len(self._seen)
         for inp, result in first_records(islice(load_measurements(str(file_name)), n_lines)):
             self.add([inp], [result])

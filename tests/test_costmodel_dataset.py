@@ -181,6 +181,8 @@ def test_logs_give_the_data_that_measuring_gave(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.costs, live.dataset.costs)
     assert data.task_keys == (task.key,)
     assert Collector(LoopFeatures()).add_log(log, n_lines=3) == 3
+    with pytest.raises(ansor.DefinitionError, match="n_lines must be an integer of at least 0, found -1"):
+        Collector(LoopFeatures()).add_log(log, n_lines=-1)
     mixed = Collector(LoopFeatures())
     mixed.add(inputs, results)
     assert mixed.add_log(log) == 0, "a program that is known live is the same program in a log"
