@@ -151,6 +151,8 @@ def find_best_record(
     ------
     DefinitionError
         If the key is no text.
+    TargetError
+        If the target is none, or of a kind that there is not.
     FileNotFoundError
         If there is no such log.
     LogFormatError
@@ -160,6 +162,8 @@ def find_best_record(
         raise DefinitionError(
             f"workload_key={brief(workload_key)} is no text: pass the key of a task, task.workload_key"
         )
+    if target is not None and not isinstance(target, Target):
+        Target.parse(target)  # What is misspelt would be found nowhere; other options are those of logs.
     wanted = _Wanted(workload_key, target, include_compatible, dag, layout_rewrite_option, cache(is_outdated))
     reader, lines, records = RecordReader(filename), list[int](), list[Record]()
     for record in reader.measurements():

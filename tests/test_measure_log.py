@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ansor import te
-from ansor.errors import DefinitionError, LogFormatError, LogWriteError
+from ansor.errors import DefinitionError, LogFormatError, LogWriteError, TargetError
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
@@ -522,6 +522,8 @@ def test_a_task_is_no_workload_key(tmp_path: Path) -> None:
     save_records(log, [inp], [res])
     with pytest.raises(DefinitionError, match=r"pass the key of a task, task\.workload_key"):
         load_best_record(log, inp.task)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="target 'lvm' has the unknown kind 'lvm'; use one of llvm"):
+        load_best_record(log, target="lvm")
 
 
 def test_compatible_sizes_count_times_their_ratio(tmp_path: Path) -> None:
