@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from ansor.errors import DefinitionError
 from ansor.plugins import check_plugin
 from ansor.schedule.identity import program_key
+from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from measure import MeasureResult
@@ -32,7 +33,7 @@ class InitSearchCallback(Protocol):
         """Programs of `task` and its alternatives, and their results, in log order."""
         return ()
 
-    def candidates(self, task: Task) -> Sequence[State]:
+    def candidates(self, task: Task) -> Sequence[State | Schedule]:
         """Programs of `task` to measure first, the most promising first; each algorithm is asked about."""
         return ()
 

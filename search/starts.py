@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
-from ansor.schedule.state import State
+from ansor.schedule.state import State, state_of
 from measure import MeasureCallback
 from search.policy import Known, SearchPolicy
 from search.preload import Earlier, logs_of, measured_states_of
+
+_T = TypeVar("_T")
 
 
 def known_results(
@@ -59,10 +62,16 @@ def first_programs(policy: SearchPolicy) -> list[State]:
     Collect the programs that the callbacks of a policy and of its parts offer to be measured first.
 
     Callbacks follow each other; algorithms take turns, each with its most promising programs first.
+
+    Raises
+    ------
+    ScheduleError
+        If a callback offers what is neither a state nor a schedule.
     """
     offered: list[State] = []
     for callback in policy.init_search_callbacks:
-        offered += _in_turn([callback.candidates(algorithm) for algorithm in policy.algorithms])
+        given = _in_turn([callback.candidates(algorithm) for algorithm in policy.algorithms])
+        offered += [state_of(program, f"candidates of {type(callback).__name__}") for program in given]
     offered += _in_turn([first_programs(part) for part in policy.parts])
     return [state for state in offered if _searches(policy, state)]
 
@@ -75,9 +84,9 @@ def _told(policy: SearchPolicy) -> list[Known]:
     return own + [pair for part in policy.parts for pair in _told(part)]
 
 
-def _in_turn(offers: Sequence[Sequence[State]]) -> list[State]:
+def _in_turn(offers: Sequence[Sequence[_T]]) -> list[_T]:
     """The first of each list, then the second of each, and so on."""
-    return [state for turn in zip_longest(*offers) for state in turn if state is not None]
+    return [program for turn in zip_longest(*offers) for program in turn if program is not None]
 
 
 def _searches(policy: SearchPolicy, state: State) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ansor
+from ansor import te
 from ansor.errors import DefinitionError
 from search.default_mutations import CPU_MUTATIONS
 from search.history import History
@@ -194,3 +196,30 @@ def test_what_can_neither_build_nor_run_is_refused() -> None:
         ansor.TuningOptions(runner=odd[0])
     with pytest.raises(DefinitionError, match=r"it is no builder, for it has no n_parallel; .*ProgramB"):
         ansor.TuningOptions(builder=odd[1])
+
+
+class Begins(ansor.InitSearchCallback):
+    """Offers one program."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+
+    def candidates(self, task: Any) -> Any:
+        return [self.program]
+
+
+def test_a_search_may_begin_with_a_schedule_by_hand(task: ansor.SearchTask, tmp_path: Path) -> None:
+    _, _, C = task.compute_dag.tensors
+    s = te.create_schedule(C)
+    s[C].parallel(C.op.axis[0])
+    log = tmp_path / "log.json"
+    policy = ansor.SketchPolicy(task, params=SMALL, init_search_callbacks=[Begins(s)])
+    task.tune(options(2, log), policy)
+    first, _ = next(ansor.load_records(log))
+    assert first.replay(task.compute_dag) == s.state
+
+
+def test_what_a_search_cannot_begin_with_is_told_with_who_offered_it(task: ansor.SearchTask) -> None:
+    policy = ansor.SketchPolicy(task, init_search_callbacks=[Begins("a program")])
+    with pytest.raises(ansor.ScheduleError, match="candidates of Begins: found 'a program', not a schedule"):
+        task.tune(options(2), policy)
