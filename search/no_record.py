@@ -38,7 +38,8 @@ def why_no_record(task: Task, algorithms: Sequence[Task], log_file: str | os.Pat
     wanted = _wanted(task, title_of_key(task.workload_key), log_file)
     records = list(load_records(log_file))
     if not records:
-        return f"{wanted}: the log is empty; tune with RecordToFile of this name first"
+        what = "no line of the log is a record" if os.path.getsize(log_file) else "the log is empty"
+        return f"{wanted}: {what}; tune with RecordToFile of this name first"
     measured = settled_records(records)
     mine = [(inp, res) for inp, res in measured if _is_of_one(inp, algorithms)]
     here = [res for inp, res in mine if same_target(task.target, target_text(inp.task))]

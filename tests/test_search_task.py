@@ -158,6 +158,9 @@ def test_a_log_without_a_usable_record_is_explained(task: ansor.SearchTask, tmp_
     log.touch()
     with pytest.raises(ansor.DefinitionError, match="the log is empty"):
         task.apply_best(log)
+    log.write_text("# a comment\n")
+    with pytest.raises(ansor.DefinitionError, match="no line of the log is a record; tune with RecordToFile"):
+        task.apply_best(log)
     record(ansor.SearchTask(compute_dag=scaled(24)), log, 1e-3)
     with pytest.raises(ansor.DefinitionError, match="its 1 record is for graph"):
         task.print_best(log)
