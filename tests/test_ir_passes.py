@@ -271,6 +271,16 @@ def test_a_condition_that_ties_elements_to_the_reduction_stays_around_the_update
     ]
 
 
+def test_a_guard_of_the_reduction_alone_says_nothing_of_elements():
+    n = te.var("n")
+    x, k = te.placeholder((n, 10), name="X"), te.reduce_axis((0, 10), "k")
+    y = te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="Y")
+    s = te.create_schedule(y)
+    s[y].split(k, factor=4)
+    body = lower(s, [x, y], simple_mode=True).body
+    assert count(promote_accumulators(body, ROOMY), Alloc) == 1
+
+
 def test_elements_that_only_such_a_condition_keeps_in_bounds_stay_in_memory():
     def inside(m, i, k, j):
         return i + k < const(5)

@@ -192,7 +192,11 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     while count and loops[count - 1].var in selecting:
         count -= 1
     found = RegisterTile(tuple(loops[:count]), tuple(loops[count:]), guards, inner, inside)
-    fits = _has_fitting_loops(found, selecting) and _updates_itself(found) and _is_separable(found, test)
+    fits = (
+        _has_fitting_loops(found, selecting)
+        and _updates_itself(found)
+        and _is_separable(found, selecting, test)
+    )
     return found if fits else None
 
 
@@ -269,13 +273,15 @@ def _updates_itself(found: RegisterTile) -> bool:
     return all(same_structure(a, b) for n in reads for a, b in zip(n.indices, store.indices, strict=True))
 
 
-def _is_separable(found: RegisterTile, test: IndependenceTest) -> bool:
+def _is_separable(found: RegisterTile, selecting: set[Var], test: IndependenceTest) -> bool:
     """Whether each point of the tile has its own element and the copies can be guarded."""
     store = found.update
     if any(map(reads_memory, store.indices)) or not all(test.independent(loop) for loop in found.tile):
         return False
-    own = found.element_guards
-    return len(own) == len(found.guards) or _is_inside(store.buffer, store.indices, own, test.bounds)
+    own, reducing = found.element_guards, {loop.var for loop in found.reduce}
+    variables = [free_vars(guard) for guard in found.guards]
+    tied = any(used & reducing and used & selecting for used in variables)
+    return not tied or _is_inside(store.buffer, store.indices, own, test.bounds)
 
 
 def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
