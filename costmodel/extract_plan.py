@@ -59,7 +59,7 @@ class Plan:
     steps
         Reduction loops that run inside the tile's lifetime, same shape.
     accumulators
-        Vector registers of the tile, 0 where nothing is promoted.
+        Vector registers of the tile, those of other outputs aside; 0 where nothing is promoted.
     vectors
         Vectors that a reduction in lanes takes at once, 1 elsewhere.
     starts_in_registers
@@ -263,9 +263,10 @@ def _register_tile(
     lanes = np.where(tile, lane, 1.0).prod(axis=0)
     elements = np.where(tile, columns.extent, 1.0).prod(axis=0)
     needed = elements / lanes * np.ceil(lanes * columns.lane_bits / limits.vector_bits)
-    fits = (needed <= limits.room) & (needed * columns.instructions <= limits.max_instructions)
-    plain = columns.is_reduction & (columns.outputs == 1) & ~ragged
-    promoted = plain & fits & (last >= 0) & (last >= children)
+    fits = (needed * columns.outputs <= limits.room) & (
+        needed * columns.instructions <= limits.max_instructions
+    )
+    promoted = columns.is_reduction & ~ragged & fits & (last >= 0) & (last >= children)
     promoted &= ~(tile & columns.parallel).any(axis=0)
     if columns.bound is not None:
         promoted &= ~((tile | steps) & (columns.bound >= 0)).any(axis=0)

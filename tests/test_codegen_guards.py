@@ -47,11 +47,11 @@ def test_so_it_is_in_a_factored_reduction() -> None:
         check_all(Case.of(s.state))
 
 
-def tile(c: te.Tensor) -> te.Schedule:
-    """C(i, j) in tiles of 3 unrolled rows and 16 columns in vectors, all of the reduction inside."""
+def tile(c: te.Tensor, columns: int) -> te.Schedule:
+    """C(i, j) in tiles of 3 unrolled rows and some columns in vectors, all of the reduction inside."""
     s = te.create_schedule(c)
     i, j, k = *c.op.axis, *c.op.reduce_axis
-    io, jo, ii, ji = s[c].tile(i, j, x_factor=3, y_factor=16)
+    io, jo, ii, ji = s[c].tile(i, j, x_factor=3, y_factor=columns)
     s[c].reorder(io, jo, k, ii, ji)
     s[c].unroll(ii)
     s[c].vectorize(ji)
@@ -68,6 +68,12 @@ CONDITIONS = {
 }
 
 
+def stored_in_reductions(nest: LoopNest) -> set[str]:
+    """Where the loops of a nest over `k` store."""
+    loops = [s for s in walk_statements(nest.body) if isinstance(s, For) and s.var.name == "k"]
+    return {s.buffer.scope for loop in loops for s in walk_statements(loop) if isinstance(s, Store)}
+
+
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 def test_the_accumulators_of_a_conditional_reduction_are_registers(condition: str, dtype: str) -> None:
@@ -82,12 +88,38 @@ def test_the_accumulators_of_a_conditional_reduction_are_registers(condition: st
         return te.sum(te.select(holds, term, te.const(np.nan, dtype)) if dtype != "int32" else term, k, holds)
 
     c = te.compute((n, n), element, name="C")
-    case = Case.of(tile(c).state)
+    case = Case.of(tile(c, 16).state)
     nest = lowered(case.state, simple_mode=False)
-    loops = [s for s in walk_statements(nest.body) if isinstance(s, For) and s.var.name == "k"]
-    assert {s.buffer.scope for loop in loops for s in walk_statements(loop) if isinstance(s, Store)} == {
-        "register"
-    }
+    assert stored_in_reductions(nest) == {"register"}
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize("condition", [None, *CONDITIONS])
+@pytest.mark.parametrize("dtypes", [("int32", "float32"), ("int64", "float32"), ("int32", "float16")])
+def test_so_are_those_of_several_values(condition: str | None, dtypes: tuple[str, str]) -> None:
+    n = 20
+    m, x = te.placeholder((n, n), "int32", "M"), te.placeholder((n, n, n), dtypes[1], "X")
+    k = te.reduce_axis((0, n), "k")
+
+    def later(a: Any, b: Any) -> te.Expr:
+        return te.any(b[1] > a[1], te.all(b[1] == a[1], b[0] < a[0]))
+
+    argmax = te.comm_reducer(
+        lambda a, b: (te.select(later(a, b), b[0], a[0]), te.maximum(a[1], b[1])),
+        lambda at, best: (te.max_value(at), te.min_value(best)),
+        name="argmax",
+    )
+    at, _ = te.compute(
+        (n, n),
+        lambda i, j: argmax(
+            (te.cast(k, dtypes[0]), x[k, i, j]), k, condition and CONDITIONS[condition](m, i, j, k)
+        ),
+        name="C",
+    )
+    case = Case.of(tile(at, 8).state)
+    nest = lowered(case.state, simple_mode=False)
+    assert stored_in_reductions(nest) == {"register"}
     case.check_interpreted(nest)
     case.check_compiled(nest)
 

@@ -12,7 +12,7 @@ from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.printer import format_nest, format_stmt
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import reads_memory
+from ansor.ir.rewriting import reads_memory, simultaneous
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.te.expr import Binary, BinaryOp, Load, Select, Var, binary, const, free_vars, select
@@ -290,6 +290,73 @@ def test_elements_that_only_such_a_condition_keeps_in_bounds_stay_in_memory():
     assert promote_accumulators(nest.body, ROOMY) is nest.body
     guarded, _ = conditional_product(lambda *at: both(inside(*at), at[1] < const(5)), rows=5)
     assert count(same_results(guarded, promote_accumulators(guarded.body, ROOMY), arrays).body, Alloc) == 1
+
+
+def argmax_of_columns(rows=12, columns=32):
+    """The greatest element of each column and where it is, as vectors of columns."""
+    x = te.placeholder((rows, columns), name="X")
+    k = te.reduce_axis((0, rows), "k")
+
+    def later(a, b):
+        return te.any(b[1] > a[1], te.all(b[1] == a[1], b[0] < a[0]))
+
+    argmax = te.comm_reducer(
+        lambda a, b: (te.select(later(a, b), b[0], a[0]), te.maximum(a[1], b[1])),
+        lambda at, best: (te.max_value(at), te.min_value(best)),
+        name="argmax",
+    )
+    at, best = te.compute((columns,), lambda j: argmax((k, x[k, j]), axis=k), name="C")
+    s = te.create_schedule([at, best])
+    jo, ji = s[at].split(at.op.axis[0], factor=16)
+    s[at].reorder(jo, at.op.reduce_axis[0], ji)
+    s[at].vectorize(ji)
+    return s, [x, at, best]
+
+
+def test_all_values_of_a_reduction_are_in_registers():
+    s, tensors = argmax_of_columns()
+    simple = lower(s, tensors, simple_mode=True)
+    data = [np.random.default_rng(0).integers(-3, 4, (12, 32)).astype(np.float32)]
+    data += [np.zeros(32, np.int32), np.zeros(32, np.float32)]
+    nest = same_results(simple, promote_accumulators(simple.body, RegisterLimits(512, 32)), data)
+    assert format_nest(nest).splitlines()[1:8] == [
+        "for j.0 in 0..2:",
+        "  allocate C.v0.acc[16] int32 register",
+        "  allocate C.v1.acc[16] float32 register",
+        "  vectorize j.1 in 0..16:",
+        "    C.v0.acc[j.1] = 2147483647",
+        "    C.v1.acc[j.1] = -3.4028234663852886e+38",
+        "  for k in 0..12:",
+    ]
+    assert [format_stmt(s) for s in walk_statements(nest.body) if isinstance(s, Store)][2:] == [
+        "C.v0.acc[j.1] = C.v0.acc.next",
+        "C.v1.acc[j.1] = C.v1.acc.next",
+        "C.v0[j.0*16 + j.1] = C.v0.acc[j.1]",
+        "C.v1[j.0*16 + j.1] = C.v1.acc[j.1]",
+    ]
+
+
+def test_values_of_a_reduction_without_a_tile_start_in_registers():
+    x = Buffer("X", "int32", (6,))
+    low, high = Buffer("low", "int32", (1,)), Buffer("high", "int32", (1,))
+    k, zero = Var("k"), const(0)
+    stores = [
+        Store(one, (zero,), Binary(op, load(one, zero), load(x, k), "int32"))
+        for one, op in ((low, BinaryOp.MIN), (high, BinaryOp.MAX))
+    ]
+    starts = [Store(low, (zero,), const(99)), Store(high, (zero,), const(-99))]
+    nest = LoopNest("f", (x, low, high), (), seq(*starts, loops(simultaneous(stores), (k, 6))), (1, 2))
+    data = [np.array([3, -1, 4, 1, -5, 9], np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
+    new = same_results(nest, promote_accumulators(nest.body, ROOMY), data)
+    kept = [s for s in walk_statements(new.body) if isinstance(s, Store) and s.buffer in (low, high)]
+    assert count(new.body, Alloc) == 2
+    assert len(kept) == 2  # Each is stored once, at the end.
+
+
+def test_all_values_of_a_reduction_fit_or_none_does():
+    body = lower(*argmax_of_columns(), simple_mode=True).body
+    assert promote_accumulators(body, RegisterLimits(256, num_registers=5)) is body
+    assert count(promote_accumulators(body, RegisterLimits(256, num_registers=6)), Alloc) == 2
 
 
 def test_a_scalar_accumulator_and_a_load_of_the_earlier_value():

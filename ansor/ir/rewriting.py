@@ -25,7 +25,19 @@ from ansor.ir.nest import (
     seq,
     sub_statements,
 )
-from ansor.te.expr import LOGICAL, Binary, BinaryOp, Expr, Load, Not, Read, Var, distinct_nodes, rewrite
+from ansor.te.expr import (
+    LOGICAL,
+    Binary,
+    BinaryOp,
+    Expr,
+    Load,
+    Not,
+    Read,
+    Var,
+    distinct_nodes,
+    free_vars,
+    rewrite,
+)
 
 NEGATED = {
     BinaryOp.LT: BinaryOp.GE,
@@ -137,6 +149,33 @@ def with_rows(buffer: Buffer, extents: Sequence[int], scope: str) -> Buffer:
         strides = None if buffer.strides is None else (buffer.elements, *buffer.strides)
         buffer = replace(buffer, shape=(extent, *buffer.constant_shape), strides=strides)
     return replace(buffer, shape=buffer.constant_shape, scope=scope)
+
+
+def simultaneous(stores: Sequence[Store]) -> Stmt:
+    """Some stores, of which none sees what another one has stored."""
+    if len(stores) == 1:
+        return stores[0]
+    temporaries = [Var(f"{store.buffer.name}.next", store.value.dtype) for store in stores]
+    made: Stmt = seq(*(replace(store, value=var) for store, var in zip(stores, temporaries, strict=True)))
+    for store, var in zip(reversed(stores), reversed(temporaries), strict=True):
+        made = Let(var, store.value, made)
+    return made
+
+
+def stores_of(stmt: Stmt) -> tuple[Store, ...]:
+    """The stores that a statement is `simultaneous` of; none for another statement."""
+    values: dict[Expr, Expr] = {}
+    while isinstance(stmt, Let):
+        values[stmt.var] = stmt.value
+        stmt = stmt.body
+    parts = stmt.stmts if isinstance(stmt, Seq) else (stmt,)
+    stores = tuple(one for one in parts if isinstance(one, Store))
+    if not values:
+        return stores if stmt in stores else ()
+    used = free_vars(*values.values(), *(index for store in stores for index in store.indices))
+    if [*values] != [getattr(one, "value", None) for one in parts] or not used.isdisjoint(values):
+        return ()
+    return tuple(replace(store, value=values[store.value]) for store in stores)
 
 
 def fresh_copy(stmt: Stmt, values: Mapping[Var, Expr] | None = None) -> Stmt:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ansor.errors import LoweringError
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import Buffer, Let, Stmt, Store, seq
+from ansor.ir.nest import Buffer, Stmt, Store
+from ansor.ir.rewriting import simultaneous
 from ansor.ir.simplify import simplify
 from ansor.te.expr import Expr, Load, Reduce, Var, rewrite
 
@@ -36,13 +37,7 @@ def combined(roots: Sequence[Reduce], targets: Targets, values: Sequence[Expr], 
         buffer, indices = by_index[index]
         mapping[var] = Load(buffer, indices, buffer.dtype)
     results = [simplify(_replaced(combiner.result[root.index], mapping), bounds) for root in roots]
-    if len(results) == 1:
-        return Store(targets[0][0], targets[0][1], results[0])
-    temporaries = [Var(f"{t[0].name}.next", r.dtype) for t, r in zip(targets, results, strict=True)]
-    update: Stmt = seq(*(Store(b, i, v) for (b, i), v in zip(targets, temporaries, strict=True)))
-    for var, result in zip(reversed(temporaries), reversed(results), strict=True):
-        update = Let(var, result, update)
-    return update
+    return simultaneous([Store(b, i, v) for (b, i), v in zip(targets, results, strict=True)])
 
 
 def _replaced(expr: Expr, mapping: Mapping[Var, Expr]) -> Expr:

@@ -93,7 +93,7 @@ def _alone(vector: Stmt, known: tuple[TensorIntrinsic, ...]) -> Stmt:
     if product is None:
         return vector
     assert isinstance(vector, For)
-    made = promoted(RegisterTile((), (vector,), (), product.store, (product.loop,)))
+    made = promoted(RegisterTile((), (vector,), (), (product.store,), (product.loop,)))
     tile = _find_tile(made, known)
     assert tile is not None
     return tile.flipped(made)

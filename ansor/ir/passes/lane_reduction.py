@@ -89,7 +89,7 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         The reduction, which adds to what the elements held before; None where this is not possible or
         does not pay.
     """
-    reads, info = _reads(tile), dtype_info(tile.update.buffer.dtype)
+    reads, info = _reads(tile), dtype_info(tile.updates[0].buffer.dtype)
     lanes = limits.vector_bits // info.bits
     if reads is None or lanes < 2 or info.bits < 8 or (info.kind == "float" and info.bits < 32):
         return None
@@ -143,12 +143,12 @@ def strided_load(step: _Step) -> _Step:
 
 def _reads(tile: RegisterTile) -> list[Load] | None:
     """What the term of an iteration, and its condition, read; None if the update is not `element OP term`."""
-    found = None if tile.inside else combination_of(tile.update)
+    found = None if tile.inside or len(tile.updates) > 1 else combination_of(tile.updates[0])
     if found is None:
         return None
     parts = (found.term,) if found.condition is None else (found.term, found.condition)
     reads = [node for part in parts for node in distinct_nodes(part) if isinstance(node, Load)]
-    return None if any(read.buffer is tile.update.buffer for read in reads) else reads
+    return None if any(read.buffer is tile.updates[0].buffer for read in reads) else reads
 
 
 def _strided_loads(tile: RegisterTile, reads: Sequence[Load]) -> int | None:
@@ -197,8 +197,8 @@ def _joined(tile: RegisterTile, reads: Sequence[Load], lanes: int) -> RegisterTi
         )
     unrolled = all(loop.kind is LoopKind.UNROLLED for loop in joined)
     one = For(var, length, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL, tile.reduce[-1].body)
-    update = replace(tile.update, value=replace_in(tile.update.value, place, {}))
-    return replace(tile, reduce=(*tile.reduce[: -len(joined)], one), update=update)
+    update = replace(tile.updates[0], value=replace_in(tile.updates[0].value, place, {}))
+    return replace(tile, reduce=(*tile.reduce[: -len(joined)], one), updates=(update,))
 
 
 def makes_whole_vectors(length: _Length, lanes: _Length) -> NDArray[np.bool_]:
@@ -220,14 +220,15 @@ class _LaneReduction:
 
     def __init__(self, tile: RegisterTile, vectors: int, lanes: int) -> None:
         self.tile = tile
+        (self.update,) = tile.updates
         self.vectors = vectors
         self.lanes = lanes
-        found = combination_of(tile.update)
+        found = combination_of(self.update)
         assert found is not None
         self.op = found.op
-        self.dtype = tile.update.buffer.dtype
+        self.dtype = self.update.buffer.dtype
         shape = (*tile.extents, vectors, lanes)
-        self.registers = Buffer(f"{tile.update.buffer.name}.lanes", self.dtype, shape, REGISTER)
+        self.registers = Buffer(f"{self.update.buffer.name}.lanes", self.dtype, shape, REGISTER)
 
     def build(self) -> Stmt:
         """Allocate the accumulators around everything."""
@@ -269,9 +270,9 @@ class _LaneReduction:
             mine = self._load((*at, u, v))
 
             def in_registers(node: Expr) -> Expr | None:
-                return mine if isinstance(node, Load) and node.buffer is self.tile.update.buffer else None
+                return mine if isinstance(node, Load) and node.buffer is self.update.buffer else None
 
-            value = replace_in(rewrite(self.tile.update.value, in_registers), names, {})
+            value = replace_in(rewrite(self.update.value, in_registers), names, {})
             return guarded(guards, self._store((*at, u, v), value))
 
         return self._everywhere(vectors, lanes, update)
@@ -297,11 +298,11 @@ class _LaneReduction:
 
     def _result(self) -> Stmt:
         """Combine what was there before with the reduction."""
-        target, zero = self.tile.update.buffer, Const(0, INDEX_DTYPE)
+        target, zero = self.update.buffer, Const(0, INDEX_DTYPE)
 
         def update(at: tuple[Expr, ...]) -> Stmt:
             names = self._names(at)
-            indices = tuple(replace_in(i, names, {}) for i in self.tile.update.indices)
+            indices = tuple(replace_in(i, names, {}) for i in self.update.indices)
             guards = tuple(replace_in(g, names, {}) for g in self.tile.element_guards)
             mine = Load(target, indices, self.dtype)
             return guarded(guards, Store(target, indices, self._combine(mine, self._load((*at, zero, zero)))))

@@ -16,12 +16,14 @@ Where the statement just before initialises exactly this tile, the registers are
 loaded. Guards that do not depend on the reduction guard the copies, too; all guards stay around the update.
 A condition on data becomes a choice between the updated element and the element as it is, so that no branch
 has to be foreseen. What is in bounds wherever the condition is asked is read whether it holds or not.
+Reductions of several values at once, an argmax say, have registers for each of them.
 The order in which an element's terms are added does not change, so results are the same to the last bit;
 but for reductions along memory without a vector loop, which are done in lanes (`lane_reduction`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -30,8 +32,19 @@ from ansor.ir.code_size import own_instructions, registers_of
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
+from ansor.ir.prefetches import same_place
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import conjunction, conjuncts, guarded, map_statements, reads_memory, replace_in
+from ansor.ir.rewriting import (
+    conjunction,
+    conjuncts,
+    guarded,
+    map_expressions,
+    map_statements,
+    reads_memory,
+    replace_in,
+    simultaneous,
+    stores_of,
+)
 from ansor.ir.simplify import prove, simplify
 from ansor.te.expr import (
     BinaryOp,
@@ -47,7 +60,7 @@ from ansor.te.expr import (
     int_value,
     rewrite,
 )
-from ansor.te.structure import is_among, same_structure
+from ansor.te.structure import is_among
 
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
 _REDUCE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
@@ -78,33 +91,44 @@ class RegisterLimits:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A reduction's loops, outermost first (`reduce`, then `tile`), its guards and its update.
+    """A reduction's loops, outermost first (`reduce`, then `tile`), its guards and its updates.
 
-    `inside` is the tensorized loop around the update, if there is one: with it the update is one operation.
+    The updates, one for each value that is reduced, are made at once. `inside` is the tensorized loop around
+    the update, if there is one: with it the update is one operation.
     """
 
     reduce: tuple[For, ...]
     tile: tuple[For, ...]
     guards: tuple[Expr, ...]
-    update: Store
+    updates: tuple[Store, ...]
     inside: tuple[For, ...] = ()
 
     @property
     def extents(self) -> tuple[int, ...]:
         return tuple(extent for loop in self.tile if (extent := int_value(loop.extent)) is not None)
 
+    @property
+    def targets(self) -> tuple[Buffer, ...]:
+        """What is updated."""
+        return tuple(update.buffer for update in self.updates)
+
     def accumulators(self, limits: RegisterLimits) -> int:
         """How many vector registers hold the tile's elements."""
+        return len(self.updates) * self._vectors(limits)
+
+    def _vectors(self, limits: RegisterLimits) -> int:
+        """The same of one of the values; the lanes of all are those of the widest."""
         lanes = prod(
             extent
             for loop, extent in zip(self.tile, self.extents, strict=True)
             if loop.kind is LoopKind.VECTORIZED
         )
-        return registers_of(prod(self.extents), lanes, self.update.buffer.dtype, limits.vector_bits)
+        counts = (registers_of(prod(self.extents), lanes, x.dtype, limits.vector_bits) for x in self.targets)
+        return max(counts)
 
     def instructions(self, limits: RegisterLimits) -> int:
         """How many vector instructions one step of the reduction takes, roughly."""
-        return self.accumulators(limits) * own_instructions(self.update)
+        return self._vectors(limits) * sum(map(own_instructions, self.updates))
 
     def fits(self, limits: RegisterLimits, vectors: int = 1) -> bool:
         """Whether the registers hold `vectors` times the tile's accumulators."""
@@ -156,9 +180,9 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
         if in_lanes is not None:
             result.append(in_lanes)
             continue
-        start = _initial_value(tile, result[-1]) if result else None
-        if start is not None:
-            result.pop()
+        count = 1 if tile.tile or tile.element_guards else len(tile.updates)
+        start = _initial_values(tile, seq(*result[-count:]))
+        result = result if start is None else result[:-count]
         result.append(promoted(tile, start))
     same = len(result) == len(stmt.stmts) and all(a is b for a, b in zip(result, stmt.stmts, strict=True))
     return stmt if same else seq(*result)
@@ -169,7 +193,7 @@ def _worth_promoting(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest)
     tile = find_register_tile(stmt, test)
     if tile is None or not tile.fits(limits):
         return None
-    return None if limits.per_thread and tile.update.buffer.scope == "local" else tile
+    return None if limits.per_thread and any(x.scope == "local" for x in tile.targets) else tile
 
 
 def _in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
@@ -181,17 +205,18 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     if not isinstance(stmt, For) or stmt.kind not in _REDUCE_KINDS:
         return None
     loops, guards, tests, inner = _levels(stmt)
-    if not isinstance(inner, Store) or inner.buffer.scope == REGISTER:
+    stores = stores_of(inner)
+    if not stores or any(store.buffer.scope == REGISTER for store in stores):
         return None
     inside = (loops.pop(),) if loops[-1].kind is LoopKind.TENSORIZE else ()
-    if tests and inside:
+    if inside and (tests or len(stores) > 1):
         return None
-    inner = _chosen(inner, guards, tests, test.bounds)
-    selecting = free_vars(*inner.indices)
+    updates = tuple(_chosen(store, guards, tests, test.bounds) for store in stores)
+    selecting = free_vars(*(index for store in stores for index in store.indices))
     count = len(loops)
     while count and loops[count - 1].var in selecting:
         count -= 1
-    found = RegisterTile(tuple(loops[:count]), tuple(loops[count:]), guards, inner, inside)
+    found = RegisterTile(tuple(loops[:count]), tuple(loops[count:]), guards, updates, inside)
     fits = (
         _has_fitting_loops(found, selecting)
         and _updates_itself(found)
@@ -256,50 +281,58 @@ def _has_fitting_loops(found: RegisterTile, selecting: set[Var]) -> bool:
 
 
 def _updates_itself(found: RegisterTile) -> bool:
-    """Whether the update reads its element, and reads its buffer nowhere else."""
-    store = found.update
-    reads = [n for n in distinct_nodes(store.value) if isinstance(n, Load) and n.buffer is store.buffer]
+    """Whether the updates read their elements, and read their buffers nowhere else."""
+    places = {update.buffer: update.indices for update in found.updates}
     elsewhere = [
-        *store.indices,
+        *(index for indices in places.values() for index in indices),
         *found.guards,
         *(x.extent for x in found.reduce if isinstance(x.extent, Expr)),
     ]
-    if not reads or any(
-        isinstance(node, Load) and node.buffer is store.buffer
-        for expr in elsewhere
-        for node in distinct_nodes(expr)
-    ):
+    if any(load.buffer in places for load in _loads(elsewhere)):
         return False
-    return all(same_structure(a, b) for n in reads for a, b in zip(n.indices, store.indices, strict=True))
+    reads = [load for load in _loads(update.value for update in found.updates) if load.buffer in places]
+    if len(places) < len(found.updates) or {load.buffer for load in reads} != {*places}:
+        return False
+    return all(same_place(load.indices, places[load.buffer]) for load in reads)
+
+
+def _loads(exprs: Iterable[Expr]) -> list[Load]:
+    return [node for expr in exprs for node in distinct_nodes(expr) if isinstance(node, Load)]
 
 
 def _is_separable(found: RegisterTile, selecting: set[Var], test: IndependenceTest) -> bool:
-    """Whether each point of the tile has its own element and the copies can be guarded."""
-    store = found.update
-    if any(map(reads_memory, store.indices)) or not all(test.independent(loop) for loop in found.tile):
+    """Whether each point of the tile has its own elements and the copies can be guarded."""
+    if not all(test.independent(loop) for loop in found.tile):
         return False
     own, reducing = found.element_guards, {loop.var for loop in found.reduce}
     variables = [free_vars(guard) for guard in found.guards]
     tied = any(used & reducing and used & selecting for used in variables)
-    return not tied or _is_inside(store.buffer, store.indices, own, test.bounds)
+    return all(
+        not any(map(reads_memory, one.indices))
+        and (not tied or _is_inside(one.buffer, one.indices, own, test.bounds))
+        for one in found.updates
+    )
 
 
-def _initial_value(tile: RegisterTile, before: Stmt) -> Expr | None:
-    """The constant that `before` stores to exactly the elements of `tile`, if that is all it does."""
+def _initial_values(tile: RegisterTile, before: Stmt) -> tuple[Expr, ...] | None:
+    """The constants that `before` stores to exactly the elements of `tile`, if that is all it does."""
     loops, guards, tests, inner = _levels(before)
-    if tests or not isinstance(inner, Store):
+    parts = inner.stmts if isinstance(inner, Seq) else (inner,)
+    stores = {one.buffer: one for one in parts if isinstance(one, Store)}
+    if tests or stores.keys() != {*tile.targets} or len(parts) > len(stores):
         return None
-    if inner.buffer is not tile.update.buffer or children(inner.value):
+    if any(children(one.value) or isinstance(one.value, Var) for one in stores.values()):
         return None
-    if [int_value(x.extent) for x in loops] != list(tile.extents) or isinstance(inner.value, Var):
+    if [int_value(x.extent) for x in loops] != list(tile.extents):
         return None
     names: dict[Var, Expr] = {a.var: b.var for a, b in zip(loops, tile.tile, strict=True)}
     wanted, given = tile.element_guards, tuple(replace_in(guard, names, {}) for guard in guards)
-    same_place = all(
-        same_structure(replace_in(mine, names, {}), index)
-        for mine, index in zip(inner.indices, tile.update.indices, strict=True)
+    alike = all(
+        same_place([replace_in(index, names, {}) for index in stores[one.buffer].indices], one.indices)
+        for one in tile.updates
     )
-    return inner.value if same_place and _covers(wanted, given) and _covers(given, wanted) else None
+    values = tuple(stores[target].value for target in tile.targets)
+    return values if alike and _covers(wanted, given) and _covers(given, wanted) else None
 
 
 def _covers(some: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
@@ -307,18 +340,20 @@ def _covers(some: tuple[Expr, ...], others: tuple[Expr, ...]) -> bool:
     return all(is_among(one, some) for one in others)
 
 
-def promoted(tile: RegisterTile, start: Expr | None = None) -> Alloc:
+def promoted(tile: RegisterTile, start: tuple[Expr, ...] | None = None) -> Alloc:
     """The tile, kept in registers while it is reduced, which hold `start` first, else what is in memory."""
-    target = tile.update.buffer
-    registers = Buffer(f"{target.name}.acc", target.dtype, tile.extents, REGISTER)
     place = tuple(loop.var for loop in tile.tile)
+    registers = {x: Buffer(f"{x.name}.acc", x.dtype, tile.extents, REGISTER) for x in tile.targets}
 
     def in_registers(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.buffer is target:
-            return Load(registers, place, node.dtype)
+        if isinstance(node, Load) and node.buffer in registers:
+            return Load(registers[node.buffer], place, node.dtype)
         return None
 
-    update: Stmt = Store(registers, place, rewrite(tile.update.value, in_registers))
+    def stored(values: Iterable[Expr]) -> list[Store]:
+        return [Store(own, place, value) for own, value in zip(registers.values(), values, strict=True)]
+
+    update = simultaneous(stored(rewrite(one.value, in_registers) for one in tile.updates))
     for loop in tile.inside:
         update = For(loop.var, loop.extent, loop.kind, update)
     body = guarded(tile.guards, update)
@@ -326,22 +361,23 @@ def promoted(tile: RegisterTile, start: Expr | None = None) -> Alloc:
         body = For(loop.var, loop.extent, _unrolled(loop.kind), body)
     for loop in reversed(tile.reduce):
         body = For(loop.var, loop.extent, loop.kind, body)
-    if start is None:
-        before = _tile_copy(tile, Load(target, tile.update.indices, target.dtype), into=registers)
-    else:
-        before = _tile_copy(tile, start, into=registers, everywhere=True)
-    after = _tile_copy(tile, Load(registers, place, target.dtype), into=target)
-    return Alloc(registers, seq(before, body, after))
+    elements = (Load(one.buffer, one.indices, one.buffer.dtype) for one in tile.updates)
+    before = _tile_copy(tile, stored(elements if start is None else start), everywhere=start is not None)
+    sums = (Load(own, place, own.dtype) for own in registers.values())
+    after = [replace(one, value=value) for one, value in zip(tile.updates, sums, strict=True)]
+    *others, last = registers.values()
+    made = Alloc(last, seq(before, body, _tile_copy(tile, after)))
+    for own in reversed(others):
+        made = Alloc(own, made)
+    return made
 
 
-def _tile_copy(tile: RegisterTile, value: Expr, into: Buffer, *, everywhere: bool = False) -> Stmt:
-    """Store `value` to the elements of the tile, in loops of its own."""
+def _tile_copy(tile: RegisterTile, stores: Sequence[Store], *, everywhere: bool = False) -> Stmt:
+    """Stores for all elements of the tile, in loops of their own."""
     names: dict[Var, Expr] = {loop.var: Var(loop.var.name, loop.var.dtype) for loop in tile.tile}
-    own = into is tile.update.buffer
-    indices = tile.update.indices if own else tuple(loop.var for loop in tile.tile)
-    store = Store(into, tuple(replace_in(i, names, {}) for i in indices), replace_in(value, names, {}))
     guards = () if everywhere else tuple(replace_in(g, names, {}) for g in tile.element_guards)
-    result = guarded(guards, store)
+    copy = map_expressions(seq(*stores), lambda expr: replace_in(expr, names, {}))
+    result = guarded(guards, copy)
     for loop in reversed(tile.tile):
         var = names[loop.var]
         assert isinstance(var, Var)
