@@ -1,12 +1,25 @@
-"""Forms of loops: digits of an index, put together again."""
+"""Forms of loops: digits of an index, put together again, and intervals of what is clamped."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from ansor.schedule.affine import Affine, OpaqueAtom, SizeAtom, evaluate, joined
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var
+from ansor import te
+from ansor.schedule.affine import (
+    Affine,
+    Interval,
+    LoopAtom,
+    OpaqueAtom,
+    SizeAtom,
+    UnknownBoundError,
+    evaluate,
+    joined,
+)
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, int_value, substitute
+from tests.random_choice import Chooser
 
 Lengths = list[int] | list[np.ndarray]
 
@@ -66,3 +79,62 @@ def value_of(form: Affine, var: Var, value: int) -> int:
             own = inner // int(atom.divisor) if divides else inner % int(atom.divisor)
         total += own * int(coefficient)
     return total
+
+
+def clamped(c: Chooser, index: Expr, last: Expr | int, depth: int = 2) -> Expr:
+    """An index of a variable, between limits on all levels."""
+    shifted = index + c.between(-4, 4)
+    if not depth:
+        return shifted
+    inner = clamped(c, c.one_of([index, shifted // 2, last - index, index * 2]), last, depth - 1)
+    limit = c.one_of([0, last, c.between(-3, 9), c.between(-3, 9) - index])
+    apply = c.one_of([te.minimum, te.maximum])
+    return c.one_of([te.clip(inner, 0, last), apply(inner, limit), apply(limit, inner)])
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_intervals_hold_what_is_clamped(symbolic: bool) -> None:
+    """An axis `i` of n elements is cut into tiles of `4*i0 + i1`, of which the first loop stays."""
+    tile, fixed, found = 4, LoopAtom(0, "i.0"), 0
+    for seed in range(300):
+        c = Chooser.from_seed(seed)
+        n, i = te.var("n"), te.var("i")
+        length = c.between(1, 21)
+        last = n - 1 if symbolic else length - 1
+        index = clamped(c, i, last)
+        axis = Interval(Affine(0, {fixed: tile}), tile)
+        tiles = (n + tile - 1) // tile if symbolic else -(-length // tile)
+        try:
+            interval = evaluate(index, {i: axis}, {fixed: tiles}.__getitem__)
+        except UnknownBoundError:
+            assert symbolic
+            continue
+        if length > 8:
+            found += interval.width < length
+        for value in range(length):
+            base = sum(
+                coefficient * (value // tile if atom is fixed else length)
+                for atom, coefficient in interval.base.terms.items()
+            )
+            start = base + interval.base.const
+            element = int_value(substitute(index, {i: te.const(value), n: te.const(length)}))
+            assert element is not None
+            assert start <= element < start + interval.width, str(index)
+    assert found > 50
+
+
+@pytest.mark.parametrize(
+    ("index", "base", "width"),
+    [
+        (lambda i: te.clip(i - 1, 0, 63), -1, 8),
+        (lambda i: te.clip(i + 1, 0, 63), 1, 8),
+        (lambda i: te.clip(i + 9, 0, 63), 7, 10),
+        (lambda i: te.clip(i - 9, 0, 63), -9, 10),
+        (lambda i: te.maximum(0, i - 9), -9, 10),
+        (lambda i: te.maximum(i - 3, 3 - i), -3, 8),
+    ],
+)
+def test_what_is_clamped_is_a_halo_wider(index: Callable[[Expr], Expr], base: int, width: int) -> None:
+    i, tile = te.var("i"), LoopAtom(0, "i.0")
+    found = evaluate(index(i), {i: Interval(Affine(0, {tile: 8}), 8)}, {tile: 8}.__getitem__)
+    assert (dict(found.base.terms), found.base.const, found.width) == ({tile: 8}, base, width)

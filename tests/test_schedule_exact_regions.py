@@ -127,3 +127,47 @@ def test_indices_of_other_dtypes_are_calculated_with_as_those_of_axes_are(dtype:
     else:
         s[b].compute_at(s[c], s[c].split(c.op.axis[0], factor=8)[0])
     check_all(Case.of(s.state))
+
+
+def edges(x: Any, size: Any) -> Any:
+    """The sums of neighbours, where those at the edges stand for what is beyond."""
+    return te.compute(
+        (size,),
+        lambda i: x[te.maximum(i - 1, 0)] + x[i] * 2.0 + x[te.minimum(i + 1, size - 1)],
+        name=f"{x.name}1",
+    )
+
+
+@pytest.mark.parametrize("inner", [1, 8])
+@pytest.mark.parametrize("size", [1, 29])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_is_read_at_clamped_indices_is_a_tile_and_its_halo(
+    symbolic: bool, size: int, inner: int
+) -> None:
+    n = te.var("n")
+    length = n if symbolic else size
+    a = te.placeholder((length,), name="A")
+    b = te.compute((length,), lambda i: a[i] * 2.0, name="B")
+    c = edges(b, length)
+    d = edges(c, length)
+    s = te.create_schedule(d)
+    outer, _ = s[d].split(d.op.axis[0], factor=inner)
+    s[b].compute_at(s[d], outer)
+    s[c].compute_at(s[d], outer)
+    if inner + 4 < size:
+        known = infer_bounds(s.state).stages
+        assert [known[stage].region[0].width for stage in (1, 2)] == [inner + 4, inner + 2]
+    check_all(Case.of(s.state, {n: size} if symbolic else {}))
+
+
+def test_of_an_image_with_its_edges_repeated_a_tile_and_its_halo_is_computed() -> None:
+    a = te.placeholder((37,), name="A")
+    b = te.compute((37,), lambda i: a[i] * 2.0, name="B")
+    wide = te.compute((41,), lambda i: b[te.clip(i - 2, 0, 36)], name="Wide")
+    k = te.reduce_axis((0, 5), name="k")
+    c = te.compute((37,), lambda i: te.sum(wide[i + k], axis=k), name="C")
+    s = te.create_schedule(c)
+    s[wide].compute_inline()
+    s[b].compute_at(s[c], s[c].split(c.op.axis[0], factor=8)[0])
+    assert infer_bounds(s.state).stages[1].region[0].width == 12
+    check_all(Case.of(s.state))

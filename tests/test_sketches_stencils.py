@@ -15,6 +15,7 @@ from ansor.schedule.state import State
 from ansor.te import Tensor
 from sketches import ProgramSpace, generate_sketches
 from sketches.places import MOST_PLACES, places_read
+from tests.device_kernels import why_no_device
 from tests.program_laws import Case, check_all
 from tests.sketches_cases import check_program, elementwise_chain, matmul, softmax, task_of, two_filters
 
@@ -76,12 +77,27 @@ def waves(length: int) -> list[Tensor]:
     return [first, second, step("Fifth", third, fourth)]
 
 
+def replicated(n: int, m: int) -> list[Tensor]:
+    """Three means over neighbours, where the edge stands for what is beyond it."""
+    image = te.placeholder((n, m), name="Image")
+    of = image
+    for number in range(3):
+
+        def mean(y: te.Var, x: te.Var, of: Tensor = of) -> te.Expr:
+            places = [(y, x), (y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)]
+            return sum(of[te.clip(i, 0, n - 1), te.clip(j, 0, m - 1)] for i, j in places) * 0.2
+
+        of = te.compute((n, m), mean, name=f"Mean{number}")
+    return [image, of]
+
+
 IMAGES = {
     "filters": lambda: two_filters(19, 33, 3),
     "long filters": lambda: two_filters(16, 40, 7),
     "corners": lambda: corners(12, 21),
     "colours": lambda: colours(10, 12),
     "waves": lambda: waves(60),
+    "replicated": lambda: replicated(14, 21),
 }
 
 
@@ -223,6 +239,33 @@ def test_places_of_strides_and_quotients() -> None:
     assert found[0] == {place((0, 1), (1, 1)), place((0, 2), (1, 1))}
     assert [uses_at(found[stage]) for stage in (1, 0)] == [4, 2]
     assert dict(places_read(state, 3, lambda stage: False))[2] == {((NO_AXIS, 0, 3), (1, -1, 4))}
+
+
+def test_places_of_what_is_clamped_are_those_away_from_the_edge() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 20), name="X")
+    out = te.compute(
+        (n, 20), lambda i, j: x[te.minimum(i + 1, n - 1), te.clip(j - 2, 0, 19)] + x[i, te.minimum(i, j)]
+    )
+    (found,) = State.initial(ansor.ComputeDAG([x, out])).access.places(out.op).values()
+    assert found == {place((0, 1), (1, -2))}
+
+
+def test_what_is_read_beyond_an_edge_is_tiled_as_other_stencils_are() -> None:
+    assert "StencilTiling(Mean2)" in decisions(replicated(64, 64))
+
+
+def test_programs_for_gpus_read_beyond_an_edge() -> None:
+    if why_no_device("opencl"):
+        pytest.skip(why_no_device("opencl"))
+    dag = ansor.ComputeDAG(replicated(14, 21))
+    limits = ansor.HardwareParams(-1, 16, 64, 32768, 2**31 - 1, 256, 1, 1)
+    task = ansor.SearchTask(compute_dag=dag, target="opencl", hardware_params=limits)
+    case = Case.of(State.initial(dag))
+    for population, row in ProgramSpace.of(task).sample(6, np.random.default_rng(0)).in_order():
+        state, arrays = population.materialize(row), case.arrays()
+        ansor.build(state, state.dag.tensors, target="opencl")(*arrays)
+        case.check(arrays)
 
 
 def test_elements_are_used_as_often_as_others_read_them() -> None:

@@ -409,19 +409,29 @@ def _ends_of_number(value: Any) -> tuple[int, int]:
     return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
 
 
-def evaluate(expr: Expr, variables: Mapping[Var, Interval]) -> Interval:
+def evaluate(expr: Expr, variables: Mapping[Var, Interval], extent: LoopExtents | None = None) -> Interval:
     """The values of an integer expression, exactly calculated, while its variables range over intervals.
+
+    Parameters
+    ----------
+    extent
+        Of the loops in the intervals' lower ends, which extremes are compared by; None where there are none.
 
     Raises
     ------
     UnknownBoundError
-        If the expression is not built from sums, products with constants, divisions by constants, and
-        conversions that change no value.
+        If the expression is not built from sums, products with constants, divisions by constants, extremes
+        of what differs by a bounded number, and conversions that change no value.
     """
-    return memoised(expr, lambda node, value: _interval(node, variables, value))
+    return memoised(expr, lambda node, value: _interval(node, variables, extent, value))
 
 
-def _interval(expr: Expr, variables: Mapping[Var, Interval], value: Callable[[Expr], Interval]) -> Interval:
+def _interval(
+    expr: Expr,
+    variables: Mapping[Var, Interval],
+    extent: LoopExtents | None,
+    value: Callable[[Expr], Interval],
+) -> Interval:
     """That of one node, of those below it."""
     match expr:
         case Const(value=number):
@@ -443,7 +453,39 @@ def _interval(expr: Expr, variables: Mapping[Var, Interval], value: Callable[[Ex
             return floordiv(value(a), _integer(d))
         case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if is_positive(d):
             return floormod(value(a), _integer(d))
+        case Binary(op=BinaryOp.MAX | BinaryOp.MIN as op, a=a, b=b) if extent is not None:
+            sign = 1 if op is BinaryOp.MAX else -1
+            return _greater_of(value(a).scale(sign), value(b).scale(sign), extent).scale(sign)
     raise UnknownBoundError
+
+
+def _greater_of(a: Interval, b: Interval, extent: LoopExtents) -> Interval:
+    """The greater elements of two intervals: one from its lower end on, as far up as the other may reach."""
+    found = [one for one in (_raised(a, b, extent), _raised(b, a, extent)) if one is not None]
+    if not found:
+        raise UnknownBoundError
+    return min(found, key=lambda one: np.max(one.width))  # type: ignore[arg-type]
+
+
+def _raised(a: Interval, b: Interval, extent: LoopExtents) -> Interval | None:
+    """`a`, with whatever of `b` exceeds it; None if that is without end."""
+    width, own = _known(a)[1], _known(b)[1]
+    excess = _greatest(b.base - a.base, extent)
+    return None if excess is None else Interval(a.base, greater(width, excess + own))
+
+
+def _greatest(form: Affine, extent: LoopExtents) -> Any:
+    """What a form is at most while its loops run over their extents; None if no number is known."""
+    ended = Affine(form.const)
+    for atom, coefficient in form.terms.items():
+        length = extent(atom) if isinstance(atom, LoopAtom) else None
+        if isinstance(length, Expr):
+            last = evaluate(length, {}).base.shift(-1)
+            ended = ended + last.scale(greater(coefficient, 0))
+        else:
+            ended = ended + Affine.of_atom(atom).scale(coefficient)
+    ends = _ends(joined(ended), extent)
+    return None if ends is None else ends[1]
 
 
 def evaluate_exactly(expr: Expr, variables: Mapping[Var, Affine], extent: LoopExtents) -> Affine:

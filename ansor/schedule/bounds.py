@@ -308,7 +308,7 @@ class _Inference:
                         if index is None:
                             raise UnknownBoundError
                         exact = self._exact(index, consumer, fixed)
-                        found = (exact or evaluate(index, variables)).clip(full[dim])
+                        found = (exact or evaluate(index, variables, self.extent)).clip(full[dim])
                         known = region[dim]
                         if known is not None:
                             found = union(known, found, self.extent).clip(full[dim])

@@ -11,13 +11,13 @@ from math import prod
 from typing import Final
 
 from ansor.schedule.affine import Affine, OpaqueAtom, SizeAtom, UnknownBoundError, evaluate
-from ansor.te.expr import BinaryOp, Expr, IterVar, Var
+from ansor.te.expr import Binary, BinaryOp, Expr, IterVar, Var, free_vars, rewrite
 
 NO_AXIS: Final = -1
 
 Part = tuple[int, float, float]
 """An index: the position of the reader's axis, what it is multiplied by, and what is added; a constant has
-`NO_AXIS` and a factor of 0. A quotient counts as if it were exact."""
+`NO_AXIS` and a factor of 0. A quotient counts as if it were exact, and what is clamped as if it were not."""
 Place = tuple[Part, ...]
 """A part for each index of a read."""
 
@@ -32,10 +32,22 @@ def place_of(axes: Sequence[IterVar], indices: Sequence[Expr]) -> Place | None:
 
 def _part_of(index: Expr, positions: Mapping[Var, int]) -> Part | None:
     try:
-        value = evaluate(index, {})
+        value = evaluate(_unclamped(index, positions), {})
     except UnknownBoundError:
         return None
     return _part(value.base, positions) if isinstance(value.width, int) and value.width == 1 else None
+
+
+def _unclamped(index: Expr, axes: Collection[Var]) -> Expr:
+    """An index without the limits of it that are the same for all elements."""
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, Binary) or node.op not in (BinaryOp.MIN, BinaryOp.MAX):
+            return None
+        moved = [side for side in (node.a, node.b) if not free_vars(side).isdisjoint(axes)]
+        return moved[0] if len(moved) == 1 else None
+
+    return rewrite(index, visit)
 
 
 def _part(form: Affine, positions: Mapping[Var, int]) -> Part | None:
