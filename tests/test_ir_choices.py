@@ -1,4 +1,4 @@
-"""Register tiles that read no padding: which are written without choices, and that all compute the same."""
+"""Tiles that read no padding: which are written without choices, and that all compute the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansor.ir.verify import check_nest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.te.expr import Const, Expr, Select, Var, const
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Select, Var, const
 from tests.device_nests import SERIAL, UNROLLED, VECTORIZED, load
 from tests.paths import walk
 from tests.program_laws import check_results, lowered
@@ -209,3 +209,66 @@ def test_random_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
     for loop in (7, 8):
         state = state.annotate(conv, loop, Annotation.UNROLL)
     check_results(state.annotate(conv, 9, Annotation.VECTORIZE))
+
+
+def clamp_of(node: Expr) -> bool:
+    return isinstance(node, Binary) and node.op in (BinaryOp.MIN, BinaryOp.MAX)
+
+
+def clamps(stmt: Stmt | None) -> int:
+    values = [inner.value for inner in walk_statements(stmt) if isinstance(inner, Store)] if stmt else []
+    return sum(clamp_of(node) for value in values for node in walk(value))
+
+
+class Clamped(Rows):
+    """Rows whose pixels beyond the edges are those at the edges."""
+
+    def term(self, i: Var, c: Var) -> Expr:
+        place = self.tile * self.pixels + i + self.tap - self.taps // 2
+        pixel = load(self.x, te.clip(place, 0, self.tiles * self.pixels - 1))
+        return pixel * load(self.weights, self.tap, c)
+
+
+def test_most_tiles_read_nothing_at_an_edge() -> None:
+    (test,) = ifs_in(peeled(Clamped().nest()).body)
+    assert format_stmt(test).startswith("if w >= 2 and w < 6:")
+    assert (clamps(test.then), clamps(test.other)) == (0, 2)
+
+
+def image(index: Callable[[Expr, Expr], Expr], rows: int = 3, columns: int = 40) -> State:
+    """Each pixel of an image with another of its row."""
+    x = te.placeholder((rows, columns), name="X")
+    y = te.compute((rows, columns), lambda i, j: x[i, j] * 2.0 + x[i, index(i, j)], name="Y")
+    return State.initial(ComputeDAG([x, y]))
+
+
+@pytest.mark.parametrize(
+    ("index", "start"),
+    [
+        (lambda i, j: te.clip(j - 1, 0, 39), "if j.0 >= 1:"),
+        (lambda i, j: te.clip(j - i + 1, 0, 39), "if i < j.0*8 + 2 and j.0*8 < i + 32:"),
+        (lambda i, j: te.minimum(39, j + 2) - te.maximum(0, 2 - j), "if j.0 < 4 and j.0 >= 1:"),
+    ],
+)
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_vectors_away_from_an_edge_are_loaded_as_they_lie(
+    index: Callable[[Expr, Expr], Expr], start: str, unrolled: bool
+) -> None:
+    state = image(index).split(1, 1, [8]).annotate(1, 2, Annotation.VECTORIZE)
+    if unrolled:
+        state = state.reorder(1, [1, 0, 2]).annotate(1, 1, Annotation.UNROLL)
+    (test,) = ifs_in(lowered(state, simple_mode=False).body)
+    assert unrolled or format_stmt(test).startswith(start)
+    assert clamps(test.then) == 0 < clamps(test.other)
+    check_results(state)
+
+
+@pytest.mark.parametrize(
+    "index", [lambda i, j: te.clip(i - 1, 0, 2) + j // 2, lambda i, j: te.maximum(j, 20)]
+)
+def test_what_is_the_same_in_all_lanes_or_seldom_away_from_an_edge_is_written_once(
+    index: Callable[[Expr, Expr], Expr],
+) -> None:
+    state = image(index).split(1, 1, [8]).annotate(1, 2, Annotation.VECTORIZE)
+    assert not ifs_in(lowered(state, simple_mode=False).body)
+    check_results(state)

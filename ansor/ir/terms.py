@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ansor.dtypes import is_integer
 from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
 from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, children, reached, rewrite
@@ -27,6 +28,8 @@ REDUCERS: Final = {
     BinaryOp.MAX: "max",
 }
 """The combiners that are one operation, by that."""
+_AT_LEAST: Final = {BinaryOp.MAX: BinaryOp.GE, BinaryOp.MIN: BinaryOp.LE}
+"""How an extreme compares with each of its sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,22 @@ def _factors(term: Expr) -> tuple[Expr, ...]:
     return children(term) if is_product or isinstance(term, Cast) else ()
 
 
+def sides(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
+    """When an extreme of integers is which of its sides, as a test and that; none where memory decides."""
+    if not isinstance(node, Binary) or node.op not in _AT_LEAST or not is_integer(node.dtype):
+        return ()
+    if reads_memory(node):
+        return ()
+    op = _AT_LEAST[node.op]
+    return tuple((Binary(op, a, b, "bool"), a) for a, b in ((node.a, node.b), (node.b, node.a)))
+
+
 def assumed(value: Expr, tests: Sequence[Expr]) -> Expr:
-    """A value where those conditions of its choices hold that are among `tests`."""
+    """A value where those conditions of its choices, and of its extremes, hold that are among `tests`."""
 
     def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Binary):
+            return next((side for test, side in sides(node) if is_among(test, tests)), None)
         if not isinstance(node, Select):
             return None
         parts = conjuncts(node.cond)

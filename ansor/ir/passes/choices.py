@@ -1,4 +1,4 @@
-"""Register tiles that read no padding are computed without asking.
+"""Tiles that read no padding, and nothing at an edge, are computed without asking.
 
 What `ansor.ir.passes.identities` cannot decide outside of a tile's rows stays a choice in each of them: with
 four columns of an image in a tile, each asks for each tap of a kernel whether it reads padding. Most tiles
@@ -11,7 +11,10 @@ read none. So one test, of the whole tile and its whole reduction, chooses betwe
               X[4*w + i + rw - 1], 0)          the same as before
 
 Choices between other values are as good. One goes if all of its tests are known of the whole tile, those of
-data left out. It is the counterpart for values of what `ansor.ir.passes.peeling` does for statements.
+data left out. So do extremes of integers, which keep indices within an image: a tile away from the edge has
+plain ones. Other straight code is a tile, too, as far as these differ from lane to lane of its vectors: such
+are gathered element by element. It is the counterpart for values of what `ansor.ir.passes.peeling` does for
+statements.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from typing import Final
 from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
-from ansor.ir.nest import Alloc, For, If, Let, Stmt, Store, walk_statements
-from ansor.ir.passes.peeling import MANY, holds_throughout, is_register_tile, steps
+from ansor.ir.nest import For, If, Let, LoopKind, Stmt, Store, walk_statements
+from ansor.ir.passes.peeling import MANY, STRAIGHT, holds_throughout, is_register_tile, steps
 from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import (
     conjunction,
@@ -36,8 +39,8 @@ from ansor.ir.rewriting import (
     with_statements,
 )
 from ansor.ir.simplifier import TRUE, Simplifier
-from ansor.ir.simplify import assume
-from ansor.ir.terms import assumed
+from ansor.ir.simplify import assume, simplify
+from ansor.ir.terms import assumed, sides
 from ansor.te.expr import Expr, Select, distinct_nodes, free_vars
 from ansor.te.structure import is_among
 
@@ -48,7 +51,7 @@ ENOUGH_INSIDE: Final = 0.5
 
 
 def peel_choices(stmt: Stmt, bounds: Bounds) -> Stmt:
-    """Write register tiles twice, without and with the choices that are one in most of them.
+    """Write tiles twice, without and with the choices that are one in most of them.
 
     Parameters
     ----------
@@ -59,7 +62,7 @@ def peel_choices(stmt: Stmt, bounds: Bounds) -> Stmt:
 
 
 def _peel(stmt: Stmt, bounds: Bounds) -> Stmt:
-    if isinstance(stmt, Alloc) and is_register_tile(stmt):
+    if _is_tile(stmt):
         return _peeled(stmt, bounds)
     if isinstance(stmt, If):
         inner = [(stmt.then, True)] if stmt.other is None else [(stmt.then, True), (stmt.other, False)]
@@ -71,15 +74,24 @@ def _peel(stmt: Stmt, bounds: Bounds) -> Stmt:
     return map_statements(stmt, lambda one: _peel(one, bounds))
 
 
-def _peeled(tile: Alloc, bounds: Bounds) -> Stmt:
-    choices = list(_choices(tile))
-    if not choices or straight_stores(tile) > MOST_COPIED or steps(tile) < MANY:
+def _is_tile(stmt: Stmt) -> bool:
+    """Whether a statement is a register tile, or straight code without one."""
+    if isinstance(stmt, For) and stmt.kind in STRAIGHT:
+        return not any(map(is_register_tile, walk_statements(stmt)))
+    return is_register_tile(stmt)
+
+
+def _peeled(tile: Stmt, bounds: Bounds) -> Stmt:
+    choices = _choices(tile)
+    if not choices or straight_stores(tile) > MOST_COPIED:
+        return tile
+    if is_register_tile(tile) and steps(tile) < MANY:
         return tile
     inner = {loop.var for loop in walk_statements(tile) if isinstance(loop, For)}
     named = {let.var for let in walk_statements(tile) if isinstance(let, Let)}
     tests: list[Expr] = []
     whole: list[Expr] = []
-    for own in choices:
+    for own in (own for node in choices for own in _ways(assumed(node, tests))):
         if named.isdisjoint(free_vars(*own)):
             more = [holds_throughout(test, inner, bounds.simplifier) for test in own]
             together = _each_once(one for one in (*whole, *more) if one is not TRUE)
@@ -87,25 +99,40 @@ def _peeled(tile: Alloc, bounds: Bounds) -> Stmt:
                 tests, whole = [*tests, *own], together
     if not tests:
         return tile
-    without = map_expressions(tile, lambda expr: assumed(expr, tests))
+    without = map_expressions(tile, lambda expr: simplify(assumed(expr, tests), bounds))
     cond = conjunction(tuple(whole))
     return without if cond is None else If(cond, fresh_copy(without), tile)
 
 
 def _has_choices(stmt: Stmt) -> bool:
-    """Whether some register tile has a choice that something else than data decides."""
-    tiles = (inner for inner in walk_statements(stmt) if isinstance(inner, Alloc) and is_register_tile(inner))
-    return any(any(_choices(tile)) for tile in tiles)
+    """Whether some tile has a choice that something else than data decides."""
+    return any(_choices(tile) for tile in walk_statements(stmt) if _is_tile(tile))
 
 
-def _choices(tile: Alloc) -> Iterator[tuple[Expr, ...]]:
-    """The tests of each choice in a tile that something else than data decides, those of data left out."""
+def _choices(tile: Stmt) -> list[Expr]:
+    """What chooses in a tile by something else than data, what is in it before it.
+
+    In straight code it is extremes of which each lane has its own.
+    """
+    loops = [loop for loop in walk_statements(tile) if isinstance(loop, For)]
+    in_registers = is_register_tile(tile)
+    moving = {loop.var for loop in loops if in_registers or loop.kind is LoopKind.VECTORIZED}
+
+    def counts(node: Expr) -> bool:
+        return in_registers if isinstance(node, Select) else not moving.isdisjoint(free_vars(node))
+
     values = (inner.value for inner in walk_statements(tile) if isinstance(inner, Store))
-    for node in (node for value in values for node in distinct_nodes(value)):
-        if isinstance(node, Select):
-            tests = tuple(test for test in conjuncts(node.cond) if not reads_memory(test))
-            if tests:
-                yield tests
+    nodes = (node for value in values for node in distinct_nodes(value))
+    return [node for node in nodes if any(_ways(node)) and counts(node)]
+
+
+def _ways(node: Expr) -> Iterator[tuple[Expr, ...]]:
+    """The tests with which a choice or an extreme is one value, for each it may be; not those of data."""
+    if isinstance(node, Select):
+        tests = tuple(test for test in conjuncts(node.cond) if not reads_memory(test))
+        if tests:
+            yield tests
+    yield from ((test,) for test, _ in sides(node))
 
 
 def _share(conditions: Iterable[Expr], simplifier: Simplifier) -> float:

@@ -44,7 +44,7 @@ ENOUGH = 16
 MANY = 64
 """Stores beside which a test costs nothing."""
 
-_STRAIGHT = frozenset({LoopKind.UNROLLED, LoopKind.VECTORIZED})
+STRAIGHT = frozenset({LoopKind.UNROLLED, LoopKind.VECTORIZED})
 """Loops that become straight code."""
 
 
@@ -140,7 +140,7 @@ def _is_tile(guard: Guard, run: tuple[For, ...]) -> bool:
     first, last = guard.loops.index(run[0]), guard.loops.index(run[-1])
     inner = [loop for loop in run[1:] if loop.kind is not LoopKind.VECTORIZED]
     volume = prod(int_value(loop.extent) or 1 for loop in inner)
-    together = all(loop in run or loop.kind in _STRAIGHT for loop in guard.loops[first:last])
+    together = all(loop in run or loop.kind in STRAIGHT for loop in guard.loops[first:last])
     return together and (len(run) == 1 or volume < ENOUGH)
 
 

@@ -5,7 +5,7 @@
 3. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
    the reduction, since a register tile is one statement by then. Terms that change nothing, as those of
    padding, are left out, and loops end where all are.
-4. Register tiles that read no padding are computed without asking for each element.
+4. Tiles that read no padding, and nothing at an edge, are computed without asking for each element.
 5. Reductions that are to read ahead ask for what they read next of inputs.
 6. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
 
