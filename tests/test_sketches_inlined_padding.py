@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
 import pytest
 
-from ansor import workloads
+from ansor import te, workloads
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
+from ansor.te.tensor import Tensor
 from costmodel.extract import extract_forms
 from costmodel.extract_form import Form
 from costmodel.extract_skips import Skips
@@ -110,3 +112,68 @@ def test_the_cost_model_knows_which_terms_are_left_out(name: str, monkeypatch: p
     exact = sum(np.isclose(a, b, rtol=0.02) for a, b in told)
     assert len(told) >= 8
     assert exact >= 0.8 * len(told), told
+
+
+def zeros_between(size: int, channels: int, last: str) -> list[Tensor]:
+    """A transposed convolution by the book, stride 2: pixels with zeros between them, a 3 x 3 kernel."""
+    n, shape = 2 * size, (size, size, channels) if last == "channels" else (channels, size, size)
+    x, w = te.placeholder(shape, name="X"), te.placeholder((3, 3, channels, channels), name="W")
+    r, s, k = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "s"), te.reduce_axis((0, channels), "k")
+
+    def at(h: te.Expr, v: te.Expr, c: te.Expr) -> tuple[te.Expr, ...]:
+        return (h, v, c) if last == "channels" else (c, h, v)
+
+    def zeros(h: te.Expr, v: te.Expr, c: te.Expr) -> te.Expr:
+        odd = te.all(h >= 1, h < n, (h - 1) % 2 == 0, v >= 1, v < n, (v - 1) % 2 == 0)
+        return te.if_then_else(odd, x[at((h - 1) // 2, (v - 1) // 2, c)], 0.0)
+
+    def product(h: te.Expr, v: te.Expr, c: te.Expr) -> te.Expr:
+        return te.sum(wide[at(h + r, v + s, k)] * w[2 - r, 2 - s, k, c], axis=[r, s, k])
+
+    def compute(height: int, function: Callable[..., te.Expr], name: str) -> Tensor:
+        if last == "channels":
+            return te.compute((height, height, channels), function, name=name)
+        return te.compute((channels, height, height), lambda c, h, v: function(h, v, c), name=name)
+
+    wide = compute(n + 2, zeros, "Wide")
+    return [x, w, compute(n, product, "Conv")]
+
+
+def test_zeros_between_elements_are_never_stored_where_vectors_lie_along_another_axis() -> None:
+    """Three quarters of the products are of zeros; where vectors run across these, they would gather."""
+    kept = {}
+    for last in ("channels", "columns"):
+        sketches = ProgramSpace.of(task_of(zeros_between(8, 16, last)), {}).sketches
+        kept[last] = [
+            not any(s.compute_at is ComputeAt.INLINED for s in one.state.stages) for one in sketches
+        ]
+    assert not any(kept["channels"])
+    assert all(kept["columns"])
+
+
+def test_programs_without_the_zeros_between_elements_compute_the_expression() -> None:
+    space = ProgramSpace.of(task_of(zeros_between(3, 5, "channels")), WASTEFUL)
+    states = [
+        population.materialize(row)
+        for population, row in space.sample(6, np.random.default_rng(29)).in_order()
+    ]
+    assert states
+    for state in states:
+        check_program(state)
+        check_results(state)
+        made, defined = made_by(state)
+        assert made <= defined
+
+
+def test_upsampled_images_which_have_no_zeros_between_elements_are_stored() -> None:
+    """They would be read out of order, for the few terms at the border."""
+    x, w = te.placeholder((16, 8), name="X"), te.placeholder((3, 8, 16), name="W")
+    wide = te.compute(
+        (34, 8),
+        lambda h, c: te.if_then_else(te.all(h >= 1, h <= 32), x[(h - 1) // 2, c], 0.0),
+        name="Wide",
+    )
+    r, k = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 8), "k")
+    conv = te.compute((32, 16), lambda h, c: te.sum(wide[h + r, k] * w[r, k, c], axis=[r, k]), name="Conv")
+    for sketch in ProgramSpace.of(task_of([x, w, conv]), {}).sketches:
+        assert not any(stage.compute_at is ComputeAt.INLINED for stage in sketch.state.stages)
