@@ -89,7 +89,8 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `gpu_swizzle`: 1 for such copies whose rows may store their pieces in different orders (`RandomPadding`).
 - `gpu_read_parts`: 1 for a copy in shared memory for each way in which a stage reads a tensor along other
   axes, as a product with its own transpose does (`AddCacheRead`).
-- `max_families`: structures in one generation, at first.
+- `max_families`: structures in one generation, at first. Where there are more sketches, a round draws from so
+  many: those of the fastest programs, up to a quarter, and others in turn.
 - `polish_ratio`: share of a round given to neighbours of the best, once `polish_after` programs were
   measured; 0 for none.
 - `first_rounds_size`: programs in each of the first rounds, so that the model learns early; later rounds are

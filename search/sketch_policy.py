@@ -46,6 +46,7 @@ from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_call
 from search.polish import polish
 from search.randomness import round_rng
 from search.text import counted
+from search.turns import order_of_turns, sketches_of_round
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
 from sketches.annotators import Annotator, check_annotators, default_annotators
 from sketches.derive import default_rules
@@ -186,6 +187,10 @@ class SketchPolicy(SearchPolicy):
         """Every program of the space, if there are no more than fit into a generation; else None."""
         return enumerate_space(self.neighbourhood, self._population)
 
+    @cached_property
+    def _order_of_turns(self) -> list[int]:
+        return order_of_turns(self.seed, self._task, len(self.space.sketches))
+
     @property
     def _leaves_the_list(self) -> bool:
         """Whether a mutation may make programs that a list of all does not have; ours make none."""
@@ -228,7 +233,7 @@ class SketchPolicy(SearchPolicy):
         picker = Picker(self.known, history, self.score if apart else None)
         wanted = round_size(self.params, round_index, count)
         if self.model.informative:
-            self._search(picker, wanted, history, rng)
+            self._search(picker, round_index, wanted, history, rng)
         note = ""
         if len(picker.states) < wanted:
             note = self._draw(picker, wanted, rng)
@@ -257,10 +262,12 @@ class SketchPolicy(SearchPolicy):
             return None
         return max(1, count // tiles)
 
-    def _search(self, picker: Picker, wanted: int, history: History, rng: np.random.Generator) -> None:
+    def _search(
+        self, picker: Picker, round_index: int, wanted: int, history: History, rng: np.random.Generator
+    ) -> None:
         """Fill a round with the best of evolution, neighbours of the best measured, and some others."""
         measured = self.known.fine(history)
-        outcome = self._outcome(wanted, history, measured, rng)
+        outcome = self._outcome(round_index, wanted, history, measured, rng)
         self.last_outcome = outcome
         share = float(self.params["eps_greedy"]) * wanted
         at_random = min(ceil(share), wanted - 1) if wanted > 1 else _whole(share, rng)
@@ -283,6 +290,7 @@ class SketchPolicy(SearchPolicy):
 
     def _outcome(
         self,
+        round_index: int,
         wanted: int,
         history: History,
         measured: np.ndarray[tuple[int], np.dtype[np.uint64]],
@@ -299,7 +307,8 @@ class SketchPolicy(SearchPolicy):
         best = self.known.best_populations(history, int(share * self._population))
         fresh: Sequence[Population] | None = self.all_programs
         if fresh is None:
-            fresh = self.space.sample(self._population - sum(map(len, best)), rng).populations
+            count = self._population - sum(map(len, best))
+            fresh = self._space_of_round(round_index, history).sample(count, rng).populations
         keep = SPARE * wanted + SMALLEST_DRAW
         settings = Evolution(
             self.neighbourhood,
@@ -314,6 +323,14 @@ class SketchPolicy(SearchPolicy):
         )
         first = merged([*best, *fresh])
         return evolve(settings, self.score, first, measured, keep, rng)
+
+    def _space_of_round(self, round_index: int, history: History) -> ProgramSpace:
+        """What a round draws from: the space, or as many of its sketches as a generation has structures."""
+        limit, sketches = int(self.params["max_families"]), self.space.sketches
+        leading = (row.family.sketch for row in self.known.best(history, len(history)))
+        return self.space.of_sketches(
+            sketches_of_round(sketches, limit, leading, round_index, self._order_of_turns)
+        )
 
     def _draw(self, picker: Picker, wanted: int, rng: np.random.Generator) -> str:
         """Fill a round with random programs; say why there are fewer than wanted."""

@@ -172,7 +172,7 @@ class SketchParams:
         1 lets what a stage reads along different axes be copied into the shared memory of a GPU for each.
     max_families
         How many families a sampled batch may hold, rounded up for each sketch; rows beyond share the
-        structures of the first ones.
+        structures of the first ones. A round of a search draws from so many sketches at most.
     """
 
     cpu_multi_level_tiling_structure: str = _parameter("SSRSRS")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -151,6 +151,10 @@ class ProgramSpace:
         own = default_annotators(context) if annotators is None else annotators
         known = check_annotators("annotators", own)
         return cls(context, _sampleable(context, generate_sketches(task, chosen, rules)), known)
+
+    def of_sketches(self, sketches: tuple[Sketch, ...]) -> ProgramSpace:
+        """The part of the space that some of its sketches reach; families are known to both."""
+        return replace(self, sketches=sketches)
 
     def sample(self, count: int, rng: np.random.Generator) -> Sample:
         """
