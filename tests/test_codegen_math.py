@@ -332,7 +332,7 @@ def test_sixteen_bit_floats_are_within_one_rounding(name: str, dtype: str) -> No
     found = apply(name, [x], dtype, 16, "host")
     with np.errstate(all="ignore"):
         expected = apply_call(name, [x], dtype)
-    differs = (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+        differs = (found != expected) & ~(np.isnan(found) & np.isnan(expected))
     steps = np.abs(found.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
     assert steps[differs].max(initial=0) <= 1
     assert differs.mean() < 0.01

@@ -10,7 +10,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import DTYPES, int_range, is_float, is_integer, to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
-from ansor.te.expr import Binary, BinaryOp, Cast, Expr, Load, Var, binary, const, select
+from ansor.te.expr import Binary, BinaryOp, Cast, Expr, Load, Var, binary, call, const, select
 from ansor.te.numeric import BINARY, apply_cast, quiet
 from tests.codegen_helper import run
 
@@ -202,6 +202,18 @@ def test_sixteen_bit_arithmetic_rounds_after_each_operation(dtype: str, cpu: str
     np.testing.assert_array_equal(found, expected)
     found, (x, y, z) = elementwise([a, b, c], [dtype] * 3, dtype, lambda p, q, r: p / q - r, cpu)
     np.testing.assert_array_equal(found, x / y - z)
+
+
+@pytest.mark.parametrize(("dtype", "ties"), [("float16", 0xFFF - (112 << 23)), ("bfloat16", 0x7FFF)])
+def test_sixteen_bit_results_are_rounded_once_each(dtype: str, ties: int) -> None:
+    """By integers, of which rounding adds `ties`; the bits of a bfloat16 are taken as they are."""
+    x, y, out, i = *(Buffer(name, dtype, (4,)) for name in "xy"), Buffer("out", dtype, (4,)), Var("i")
+    a, b = (Load(buffer, (i,), dtype) for buffer in (x, y))
+    target = Machine.of("x86_64-linux-gnu", "x86-64")
+    for value, roundings in ((a + b, 1), (a * b + b, 2), (call("abs", a), int(dtype == "float16"))):
+        loop = For(i, 4, LoopKind.VECTORIZED, Store(out, (i,), value))
+        text = emit_llvm(LoopNest("kernel", (x, y, out), (), loop, (2,)), target)
+        assert text.count(f"splat (i32 {ties})") == roundings, text
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

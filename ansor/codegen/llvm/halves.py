@@ -19,28 +19,34 @@ def widen(v: Vectors, bits: Value, dtype: str) -> Value:
     if v.machine.has_f16_conversion or v.machine.has_f16_arithmetic:
         half = v.convert("bitcast", bits, "half")
         return half if v.machine.has_f16_arithmetic else v.convert("fpext", half, "float")
-    return _half_bits_to_float(v, bits)
+    single = _half_bits_to_float(v, bits)
+    v.half_bits[single.text] = bits
+    return single
 
 
 def narrow(v: Vectors, value: Value, dtype: str) -> Value:
-    """The i16 bits of a register value, rounded to the 16-bit float type."""
+    """The i16 bits of a register value of the 16-bit float type: nothing is rounded."""
     if dtype == "bfloat16":
-        rounded = _bfloat16_rounded_bits(v, value)
-        return v.convert("trunc", v.binary("lshr", rounded, v.number(16, "i32")), "i16")
-    if value.type == "half":
-        return v.convert("bitcast", value, "i16")
-    if v.machine.has_f16_conversion:
-        return v.convert("bitcast", v.convert("fptrunc", value, "half"), "i16")
-    return _float_to_half_bits(v, value)
+        bits = v.convert("bitcast", value, "i32")
+        return v.convert("trunc", v.binary("lshr", bits, v.number(16, "i32")), "i16")
+    known = v.half_bits.get(value.text)
+    return _half_bits(v, value) if known is None else known
 
 
 def rounded(v: Vectors, value: Value, dtype: str) -> Value:
     """A `float` rounded to a value of the 16-bit float type, still as a `float`."""
     if dtype == "bfloat16":
         return v.convert("bitcast", _bfloat16_rounded_bits(v, value), "float")
+    return widen(v, _half_bits(v, value), dtype)
+
+
+def _half_bits(v: Vectors, value: Value) -> Value:
+    """The i16 bits of a `half`, or of a `float` rounded to one."""
+    if value.type == "half":
+        return v.convert("bitcast", value, "i16")
     if v.machine.has_f16_conversion:
-        return v.convert("fpext", v.convert("fptrunc", value, "half"), "float")
-    return _half_bits_to_float(v, _float_to_half_bits(v, value))
+        return v.convert("bitcast", v.convert("fptrunc", value, "half"), "i16")
+    return _float_to_half_bits(v, value)
 
 
 def double_to_float_odd(v: Vectors, value: Value) -> Value:

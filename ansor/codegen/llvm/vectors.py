@@ -27,6 +27,8 @@ class Vectors:
         self.fn = fn
         self.index = index
         self.machine = machine
+        self.half_bits: dict[str, Value] = {}
+        """Of names of `float` values the i16 bits of the float16 that they were made of by integers."""
 
     def splat(self, value: Value, lanes: int) -> Value:
         """`value` in all of `lanes` lanes."""
