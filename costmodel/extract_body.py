@@ -221,7 +221,7 @@ def _body(roots: tuple[Expr, ...], stored: Stored) -> Body:
         info.bits,
         bits,
         floats,
-        _combines_pairs(root, reads) and info.bits == bits >= 8,
+        _combines_pairs(root, reads) and bits >= 8,
     )
 
 

@@ -60,7 +60,7 @@ def lane_reductions(
     last
         Number of the innermost reduction loop, -1 without one.
     """
-    width = np.maximum(np.floor_divide(limits.vector_bits, columns.store_bits), 1.0)
+    width = np.maximum(np.floor_divide(limits.vector_bits, columns.lane_bits), 1.0)
     one = np.ones(len(columns))
     nothing = LaneReductions(np.ones(columns.extent.shape), one, one)
     if not columns.loops:

@@ -236,10 +236,10 @@ def test_the_plan_of_short_rows_is_what_lowering_makes(channels: int, dtype: str
         check(task, odd_lengths(population, 6))
 
 
-def images(*shape: int, reach: int = 0) -> list[Tensor]:
+def images(*shape: int, reach: int = 0, dtype: str = "float32") -> list[Tensor]:
     """The sum of each image, read `reach` elements on."""
     *outer, last = shape
-    x = te.placeholder((24, *outer, last + reach), name="X")
+    x = te.placeholder((24, *outer, last + reach), dtype, name="X")
     axes = [te.reduce_axis((0, n), f"r{number}") for number, n in enumerate(shape)]
     return [
         x,
@@ -250,8 +250,16 @@ def images(*shape: int, reach: int = 0) -> list[Tensor]:
 @pytest.mark.parametrize("limits", [(512, 32), (256, 16)])
 @pytest.mark.parametrize(
     "tensors",
-    [images(7, 7), images(3, 20, 20), images(2, 3, 6), images(6, 64), images(7, 7, reach=1)],
-    ids=lambda tensors: str(tensors[0].shape),
+    [
+        images(7, 7),
+        images(3, 20, 20),
+        images(2, 3, 6),
+        images(6, 64),
+        images(7, 7, reach=1),
+        images(7, 7, dtype="float16"),
+        images(6, 64, dtype="bfloat16"),
+    ],
+    ids=lambda tensors: f"{tensors[0].shape} {tensors[0].dtype}",
 )
 def test_the_plan_of_rows_end_to_end_is_what_lowering_makes(
     tensors: list[Tensor], limits: tuple[int, int]

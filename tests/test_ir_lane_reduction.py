@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ansor import te
+from ansor.dtypes import to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, For, LoopKind, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
@@ -59,10 +60,17 @@ def test_dtypes(dtype):
     assert shape[-1] == 512 // (8 * np.dtype(dtype).itemsize)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_narrow_floats_are_added_in_order(dtype):
-    x, r = row_reduction(200, dtype)
-    assert in_lanes(lower(te.create_schedule(r), [x, r], limits=LIMITS)) == []
+@pytest.mark.parametrize(("dtype", "rounding"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+@pytest.mark.parametrize(("reducer", "roundings"), [("min", 0), ("max", 0), ("sum", 11), ("prod", 200)])
+def test_narrow_floats_are_reduced_in_lanes_that_compute_with_float32(dtype, rounding, reducer, roundings):
+    """Extremes are exact; of a sum of positive terms each is rounded once per vector and once per halving."""
+    x, r = row_reduction(200, dtype, reducer)
+    assert in_lanes(lower(te.create_schedule(r), [x, r], limits=LIMITS)) == [(4, 16)]
+    data = (1 + np.random.default_rng(0).random((5, 200)) / 50).astype(to_numpy(dtype))
+    out = np.empty(5, to_numpy(dtype))
+    build(te.create_schedule(r), [x, r])(data, out)
+    exact = getattr(np, reducer)(data.astype(np.float64), axis=1)
+    np.testing.assert_allclose(out.astype(np.float64), exact, rtol=roundings * rounding)
 
 
 @pytest.mark.parametrize("n", [15, 64, 200])

@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.dtypes import dtype_info
-from ansor.ir.code_size import Count
+from ansor.ir.code_size import Count, value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import guarded, replace_in
 from ansor.ir.strides import MOST_APART, step_of
@@ -89,9 +88,9 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         The reduction, which adds to what the elements held before; None where this is not possible or
         does not pay.
     """
-    reads, info = _reads(tile), dtype_info(tile.updates[0].buffer.dtype)
-    lanes = limits.vector_bits // info.bits
-    if reads is None or lanes < 2 or info.bits < 8 or (info.kind == "float" and info.bits < 32):
+    reads, bits = _reads(tile), value_bits(tile.updates[0].buffer.dtype)
+    lanes = limits.vector_bits // bits
+    if reads is None or lanes < 2 or bits < 8:
         return None
     if any(tile.reduce[-1].var in free_vars(guard) for guard in tile.guards):
         return None
