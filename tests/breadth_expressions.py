@@ -317,7 +317,7 @@ def float_operators(dtype: str) -> Iterator[Operator]:
     for name, function in _FUNCTIONS.items():
         arity = 2 if name == "pow" else 1
         yield Operator(name, dtype, dtype, arity, getattr(te, name), _wide(function), limits.get(name, 1.0))
-    for exponent in (0.5, 2.0, 3.0):
+    for exponent in (0.5, -0.5, 2.0, 3.0):
         yield Operator(
             f"pow {exponent}",
             dtype,

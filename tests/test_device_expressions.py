@@ -52,6 +52,7 @@ def both(cond: Expr) -> Expr:
         (call("exp", x) * 0.5, "expf(A[i * 8 + j]) * 0.5f"),
         (x**2.0, "ansor_square_float32(A[i * 8 + j])"),
         (x**-1.0, "1.0f / A[i * 8 + j]"),
+        (x**-0.5, "1.0f / ansor_root_float32(A[i * 8 + j])"),
         (x**2.5, "powf(A[i * 8 + j], 2.5f)"),
         (i * 2 + j, "i * 2 + j"),
         ((i + j) * 2, "(i + j) * 2"),

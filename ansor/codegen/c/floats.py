@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _EXACT: Final = frozenset(("abs", "floor", "ceil", "round"))
 _POWERS: Final = {2.0: "square", 3.0: "cube", 4.0: "fourth", 0.5: "root"}
+_RECIPROCALS: Final = (-1.0, -0.5)
 
 
 class Floats:
@@ -82,11 +83,12 @@ class Floats:
         dtype = _computed_in(x.dtype)
         if exponent == 1.0:
             return self._e.value(x)
-        if exponent == -1.0:
-            return infix("/", literal(self._dialect, 1.0, dtype), self._e.value(x), PRODUCT)
         if exponent in _POWERS:
             return call(self._e.helpers.use(f"ansor_{_POWERS[exponent]}_{dtype}"), self._e.value(x))
-        return None
+        divisor = self._power(x, -exponent) if exponent in _RECIPROCALS else None
+        if divisor is None:
+            return None
+        return infix("/", literal(self._dialect, 1.0, dtype), divisor, PRODUCT)
 
     def _converted(self, a: Expr, dtype: str) -> Text:
         """A number as float32 or float64; for a 16-bit float, one that is right to round on from."""

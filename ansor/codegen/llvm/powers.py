@@ -45,7 +45,11 @@ def sqrt(v: Vectors, x: Value) -> Value:
 
 
 def rsqrt(v: Vectors, x: Value) -> Value:
-    return v.div(v.number(1.0, x.type), sqrt(v, x))
+    return _reciprocal(v, sqrt(v, x))
+
+
+def _reciprocal(v: Vectors, x: Value) -> Value:
+    return v.binary("fdiv", v.number(1.0, x.type), x)
 
 
 POWERS: Final[dict[float, Callable[[Vectors, Value], Value]]] = {
@@ -53,7 +57,8 @@ POWERS: Final[dict[float, Callable[[Vectors, Value], Value]]] = {
     2.0: _square,
     3.0: lambda v, x: v.binary("fmul", _square(v, x), x),
     4.0: lambda v, x: _square(v, _square(v, x)),
-    -1.0: lambda v, x: v.div(v.number(1.0, x.type), x),
+    -1.0: _reciprocal,
     0.5: _root,
+    -0.5: lambda v, x: _reciprocal(v, _root(v, x)),
 }
 """The exponents that programs are written with, whose powers are a few instructions."""
