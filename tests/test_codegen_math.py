@@ -16,7 +16,7 @@ from ansor.codegen.llvm.mathlib import MAX_ULP
 from ansor.codegen.llvm.pieces import Pieces
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
-from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Store
+from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Store
 from ansor.te.expr import INTRINSICS, Expr, Load, Var, call, const
 from ansor.te.numeric import apply_call
 from tests.codegen_helper import run
@@ -265,6 +265,24 @@ def test_functions_of_one_angle_reduce_it_once(dtype: str) -> None:
     sine, cosine = call("sin", angle), call("cos", angle)
     assert reductions(sine * cosine * call("tan", angle)) == reductions(sine) > 0
     assert reductions(sine * call("cos", angle * 2.0)) == 2 * reductions(sine)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_angle_is_reduced_before_the_loops_that_it_stays_the_same_in(dtype: str, name: str) -> None:
+    """Whether it is small or large, and within the branch that it is in."""
+    x = np.array([0.5, 1e7, -2.0, 1e30], to_numpy(dtype))
+    source, out, i, j = Buffer("x", dtype, x.shape), Buffer("out", dtype, (4, 300)), Var("i"), Var("j")
+    angle = Load(source, (i,), dtype)
+    store = Store(out, (i, j), call(name, angle))
+    loops = [For(j, 300, kind, store) for kind in (LoopKind.SERIAL, LoopKind.VECTORIZED)]
+    for inner in (*loops, If(angle < 1e20, loops[0], loops[1])):
+        nest = For(i, 4, LoopKind.SERIAL, inner)
+        found = np.zeros((4, 300), to_numpy(dtype))
+        text = run(LoopNest("kernel", (source, out), (), nest, (1,)), x, found)
+        assert ulps(found[:, 0], reference(name, x)).max() <= 2
+        assert (found == found[:, :1]).all()
+        assert text.rindex("\nloop.") > text.rindex(float_literal(2 / math.pi, "double"))
 
 
 @pytest.mark.parametrize("cpu", CPUS)

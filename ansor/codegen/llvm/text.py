@@ -16,6 +16,8 @@ Instructions that are too dear to be run in vain, divisions above all, stay insi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -168,6 +170,14 @@ class FunctionText:
         if scope.kind is ScopeKind.BRANCH:
             self.floor = max((s.depth for s in self.scopes if s.kind is ScopeKind.BRANCH), default=0)
         return scope
+
+    @contextmanager
+    def outside(self, depth: int) -> Iterator[None]:
+        """Write in the scope of this depth, or of the innermost branch if that is deeper, for a while."""
+        scopes = self.scopes
+        self.scopes = scopes[: max(depth, self.floor) + 1]
+        yield
+        self.scopes = scopes
 
     def open_loop(self, begin: str, written: frozenset[Buffer]) -> Value:
         """Start the body of a loop that runs at least once; gives its i64 counter, from `begin` on."""

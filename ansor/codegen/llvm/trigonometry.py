@@ -66,19 +66,20 @@ def tan(v: Vectors, x: Value) -> Value:
 
 
 def _parts(v: Vectors, x: Value) -> tuple[Value, ...]:
-    """n, and sine and cosine of r, found once for an angle in a scope."""
-    key = ("angle", x.text, x.lanes)
-    known: tuple[Value, ...] | None = v.fn.known.get(key)
-    if known is None:
-        magnitude = v.intrinsic("fabs", x)
-        limit = v.number(_FAR, x.type)
-        near, far = (_near_single, _far_single) if x.type == "float" else (_near_double, _far_double)
-        some = v.any_lane(v.compare("ogt", v.frozen(magnitude), limit))
-        known = v.fn.known[key] = v.branches(
-            some,
-            lambda: far(v, magnitude, v.compare("ogt", magnitude, limit)),
-            lambda: near(v, magnitude),
-        )
+    """n, and sine and cosine of r, found once for an angle, before loops in which it stays the same."""
+    with v.fn.outside(x.depth):
+        key = ("angle", x.text, x.lanes)
+        known: tuple[Value, ...] | None = v.fn.known.get(key)
+        if known is None:
+            magnitude = v.intrinsic("fabs", x)
+            limit = v.number(_FAR, x.type)
+            near, far = (_near_single, _far_single) if x.type == "float" else (_near_double, _far_double)
+            some = v.any_lane(v.compare("ogt", v.frozen(magnitude), limit))
+            known = v.fn.known[key] = v.branches(
+                some,
+                lambda: far(v, magnitude, v.compare("ogt", magnitude, limit)),
+                lambda: near(v, magnitude),
+            )
     return known
 
 
