@@ -292,11 +292,26 @@ def test_headers_compile_whatever_arguments_are_called(tmp_path: Path, compiler:
     if not shutil.which(compiler):
         pytest.skip(f"no compiler of {suffix} files ({compiler}) is installed")
     words = ("n", "a.b", "a_b", "not", "and", "compl", "decltype", "_Bool", "int64_t", "unix", "int", "int_")
+    words += (
+        "I",
+        "NULL",
+        "INT32_MAX",
+        "EOF",
+        "ERANGE",
+        "SIGINT",
+        "PRId64",
+        "M_PI",
+        "O_RDONLY",
+        "errno",
+        "NAN",
+    )
     arguments = tuple(Argument(name, "float32", ("n", ("mul", "xor", 2))) for name in words)
     text = export.header(Signature("f", "f", arguments, ("n", "xor", "a.b"), "t", "c"))
     assert " *   n_1: float32[n, xor_*2], read\n" in text
     assert text.endswith("#endif\n")
     (tmp_path / "f.h").write_text(text)
     source = (tmp_path / "main").with_suffix(suffix)
-    source.write_text('#include "f.h"\nint main(void) { return sizeof(&f) == 0; }\n')
+    others = ("complex", "errno", "fcntl", "inttypes", "limits", "math", "signal", "stdio")
+    includes = "".join(f"#include <{name}.h>\n" for name in others)
+    source.write_text(includes + '#include "f.h"\nint main(void) { return sizeof(&f) == 0; }\n')
     run(compiler, "-Wall", "-Werror", "-fsyntax-only", source)

@@ -24,11 +24,25 @@ C_WORDS: Final = frozenset((
     # what headers write types with, and macros of compilers for systems
     "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "linux", "unix",
 ))
-# fmt: on
 """Words that no C or C++ program can use as a name."""
+
+_MACROS: Final = frozenset((
+    "I", "NULL", "NAN", "INFINITY", "MAXFLOAT", "EOF", "BUFSIZ", "TRUE", "FALSE", "complex", "imaginary",
+    "errno", "stdin", "stdout", "stderr", "math_errhandling",
+))
+_MACRO: Final = re.compile(
+    r"[A-Z][A-Z0-9]+(_[A-Z][A-Z0-9]*)+"  # as most macros are called
+    r"|(M|FLT|DBL|LDBL|INT|UINT|CHAR|UCHAR|SCHAR|SHRT|USHRT|LONG|ULONG|LLONG|ULLONG|FP)_\w*"
+    r"|(E|SIG)[A-Z0-9][A-Z]\w*|(PRI|SCN)[diouxX]\w*"  # of errors, signals, formats
+    r"|[FLORSWX]_[A-Z]{2}\w*"  # of files
+)
+"""Words that a program cannot use as a name once it has included headers of C, and what others are like."""
+# fmt: on
 
 
 def c_name(name: str) -> str:
     """Make a C identifier of any name; those of two names may be equal."""
     made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"{made}_" if made in C_WORDS else f"_{made}" if made[:1].isdigit() or not made else made
+    if made in C_WORDS or made in _MACROS or _MACRO.fullmatch(made):
+        return f"{made}_"
+    return f"_{made}" if made[:1].isdigit() or not made else made
