@@ -161,6 +161,26 @@ def test_threads_that_ask_for_machines_leave_standard_error_as_it_is() -> None:
     assert os.readlink("/proc/self/fd/2") == before
 
 
+def test_standard_error_has_what_is_no_complaint_of_llvm(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What another thread writes while LLVM is asked; its complaints are in the error alone."""
+    ask = machines.new_target_machine
+
+    def meanwhile(triple: str, cpu: str, features: str) -> object:
+        os.write(2, b"one thing\n")
+        made = ask(triple, cpu, features)
+        os.write(2, b"another")
+        return made
+
+    monkeypatch.setattr(machines, "new_target_machine", meanwhile)
+    machines._compiled_probes(X86, "haswell", "")
+    assert capfd.readouterr().err == "one thing\nanother"
+    with pytest.raises(TargetError, match="'no-such-cpu' is not a recognized processor"):
+        machines._compiled_probes(X86, "no-such-cpu", "")
+    assert capfd.readouterr().err == "one thing\nanother"
+
+
 def test_threads_compile_for_several_machines_at_a_time() -> None:
     machines = [Machine.of(X86, cpu) for cpu in ("x86-64", "haswell", "x86-64-v4")]
     texts = [emit_llvm(sample(), machine) for machine in machines]

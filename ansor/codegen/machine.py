@@ -16,7 +16,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -341,12 +341,11 @@ def _compiled_probes(triple: str, cpu: str, features: str) -> tuple[str, dict[st
         raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
     with _listening() as complaints:
         tm = new_target_machine(triple, cpu, features)
-    for line in "".join(complaints).splitlines():
-        if "is not a recognized" in line:  # going on, LLVM may end the process
-            raise TargetError(
-                f"a target for {triple} with -mcpu={cpu}: LLVM {llvm.llvm_version_info[0]} says "
-                f"{line.strip()}; use a name that `llc -mcpu=help` lists"
-            )
+    if complaints:  # going on, LLVM may end the process
+        raise TargetError(
+            f"a target for {triple} with -mcpu={cpu}: LLVM {llvm.llvm_version_info[0]} says "
+            f"{complaints[0]}; use a name that `llc -mcpu=help` lists"
+        )
     module.triple, data_layout = triple, str(tm.target_data)
     module.data_layout = data_layout
     return data_layout, _functions(str(tm.emit_assembly(module)))
@@ -368,28 +367,35 @@ def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Collect what the process writes to standard error, which is all that LLVM does about some faults."""
-    with _LISTENING, _diverted() as heard:
-        yield heard
+    """Collect LLVM's complaints, of which it tells standard error alone; what others write there, they get.
+
+    That comes a moment later, and not from processes that are started meanwhile.
+    """
+    with _LISTENING, _diverted() as complaints:
+        yield complaints
 
 
 @contextmanager
 def _diverted() -> Iterator[list[str]]:
-    heard: list[str] = []
+    complaints: list[str] = []
     try:
         saved = os.dup(2)
     except OSError:  # the process has none
-        yield heard
+        yield complaints
         return
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
-            yield heard
+            yield complaints
         finally:
             os.dup2(saved, 2)
             os.close(saved)
             file.seek(0)
-            heard.append(file.read().decode(errors="replace"))
+            lines = file.readlines()
+            of_llvm = [line for line in lines if b"is not a recognized" in line]
+            complaints += [line.decode(errors="replace").strip() for line in of_llvm]
+            with suppress(OSError), open(2, "wb", closefd=False) as true:
+                true.writelines(line for line in lines if line not in of_llvm)
 
 
 def _functions(assembly: str) -> dict[str, str]:
