@@ -10,10 +10,11 @@ import pytest
 
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
+from ansor.dtypes import to_numpy
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.ir.rewriting import fresh_copy
 from ansor.schedule.lowering import lower
-from ansor.te.expr import BinaryOp, Expr, Load, Var, binary
+from ansor.te.expr import BinaryOp, Expr, Load, Var, binary, cast, const
 from tests.codegen_helper import AVX512, run
 from tests.test_intrinsics import product, tensorized
 
@@ -52,7 +53,7 @@ def arrays(width: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dtype", [F32, "float64", "int32", "float16"])
+@pytest.mark.parametrize("dtype", [F32, "float64", "int32", "float16", "int8", "uint16"])
 def test_rows_of_any_width(width: int, dtype: str) -> None:
     a, b, c = arrays(width, dtype)
     expected = c + a @ b
@@ -100,6 +101,26 @@ def test_a_row_is_as_few_vectors_as_hold_it(width: int, cpu: str, lanes: int) ->
     sums = [line for line in text.splitlines() if " fadd " in line]
     assert len(sums) == ROWS * -(-width // lanes)
     assert text.count("call void @llvm.masked.store") == ROWS * ((width % lanes).bit_count() > 1)
+
+
+@pytest.mark.parametrize("width", [15, 31, 45])
+@pytest.mark.parametrize(("cpu", "masked"), [("znver4", True), ("haswell", False)])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "bfloat16", "bool"])
+def test_masks_are_of_elements_that_instructions_load_under_masks(
+    dtype: str, cpu: str, masked: bool, width: int
+) -> None:
+    """In memory and in registers; whatever a value has while it is computed with."""
+    x, y, c = Buffer("X", dtype, (width,)), Buffer("Y", dtype, (width,)), Var("c")
+    value = cast(Load(x, (c,), dtype) != cast(const(0), dtype), dtype)
+    nest = LoopNest("kernel", (x, y), (), For(c, width, V, Store(y, (c,), value)), (1,))
+    machine = Machine.of("x86_64-unknown-linux-gnu", cpu)
+    assert ("masked" in emit_llvm(nest, machine)) == masked
+    if dtype != "bool":
+        assert ("masked" in emit_llvm(tile(width, dtype, BinaryOp.MUL), machine)) == masked
+    given = (np.arange(width) % 3).astype(to_numpy(dtype))
+    found = np.zeros(width, to_numpy(dtype))
+    run(nest, given, found)
+    np.testing.assert_array_equal(found, (given != 0).astype(to_numpy(dtype)))
 
 
 # -- where all lanes of a piece count, as the others could not be left out -----------------------------------

@@ -42,13 +42,13 @@ class Machine:
     """A CPU to generate code for.
 
     `vector_bits` is the width of the widest vector register, `num_registers` how many there are. `has_fma`:
-    multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are; `has_gather`: so are
-    loads from computed addresses; `has_f16_conversion`, `has_f16_arithmetic`: float16 is converted to
-    float32, or computed with, by instructions; `has_scaling`: multiplying by powers of two is one, whatever
-    the result; `has_range`: bounding magnitudes is one, of 512 bits. `instructions` are those of tensor
-    intrinsics (`ansor.intrinsics`) that it has. `widens_lane_stores`: LLVM makes of a masked store of
-    narrowed integers, of which one lane is known to be set, a store of that lane before narrowing, which is
-    wrong (LLVM 22 with AVX-512).
+    multiply-add is one instruction; `has_masks`: loads and stores under a lane mask are, `has_byte_masks`: of
+    elements below 32 bits, too; `has_gather`: so are loads from computed addresses; `has_f16_conversion`,
+    `has_f16_arithmetic`: float16 is converted to float32, or computed with, by instructions; `has_scaling`:
+    multiplying by powers of two is one, whatever the result; `has_range`: bounding magnitudes is one, of 512
+    bits. `instructions` are those of tensor intrinsics (`ansor.intrinsics`) that it has.
+    `widens_lane_stores`: LLVM makes of a masked store of narrowed integers, of which one lane is known to be
+    set, a store of that lane before narrowing, which is wrong (LLVM 22 with AVX-512).
     """
 
     triple: str
@@ -64,6 +64,7 @@ class Machine:
     has_f16_arithmetic: bool
     has_scaling: bool = False
     has_range: bool = False
+    has_byte_masks: bool = False
     instructions: tuple[str, ...] = ()
     widens_lane_stores: bool = False
 
@@ -131,6 +132,10 @@ class Machine:
         """Whether it has the instruction, and registers of that width."""
         named = f"+{intrinsic.instruction}" in self.features.split(",")
         return (named or intrinsic.instruction in self.instructions) and intrinsic.bits <= self.vector_bits
+
+    def masks(self, element_bytes: int) -> bool:
+        """Whether loads and stores of such elements under a lane mask are instructions."""
+        return self.has_masks and (element_bytes >= 4 or self.has_byte_masks)
 
     @property
     def arch(self) -> str:
@@ -220,6 +225,7 @@ def _machine_of(target: Target) -> Machine:
 _PROBE = """
 declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
 declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
+declare <16 x i8> @llvm.masked.load.v16i8.p0(ptr, i32, <16 x i1>, <16 x i8>)
 declare void @llvm.masked.store.v4i8.p0(<4 x i8>, ptr, i32, <4 x i1>)
 declare float @llvm.fma.f32(float, float, float)
 declare <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float>, <16 x i32>)
@@ -246,6 +252,11 @@ define void @mask(ptr %a, <16 x i32> %i) {
   %x = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %a, i32 4, <16 x i1> %m, <16 x float> poison)
   store <16 x float> %x, ptr %a, align 4
   ret void
+}
+define <16 x i8> @byte_mask(ptr %a, <16 x i32> %i) {
+  %m = icmp slt <16 x i32> %i, splat (i32 7)
+  %x = call <16 x i8> @llvm.masked.load.v16i8.p0(ptr %a, i32 1, <16 x i1> %m, <16 x i8> poison)
+  ret <16 x i8> %x
 }
 define void @gather(ptr %a, <16 x i64> %i) {
   %p = getelementptr float, ptr %a, <16 x i64> %i
@@ -328,6 +339,7 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_f16_arithmetic="vaddsh" in text["half_add"] or (arm and "fcvt" not in text["half_add"]),
         has_scaling="vscalef" in text["scale"],
         has_range=bits == 512 and "vcvtqq2pd" in text["long_convert"],  # they came together
+        has_byte_masks=bits > 128 and "vmovdqu8" in text["byte_mask"],
         instructions=tuple(name for name, known in _dot_products(text).items() if known),
         widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
     )

@@ -187,7 +187,7 @@ class Analysis:
         def fits(buffer: Buffer, indices: Sequence[Expr], read: bool) -> bool:
             if loop.var not in free_vars(*indices):
                 return True
-            if dtype_info(buffer.dtype).bytes < 4:
+            if not self.machine.masks(dtype_info(buffer.dtype).bytes):
                 return False
             along = runs_along(buffer, indices, loop.var, self.bounds)
             return along or (read and self._in_one_vector(buffer, indices, loop))
@@ -198,6 +198,17 @@ class Analysis:
             for buffer, places in accesses.items()
             for indices in places
         )
+
+    def masks_elements(self, loop: For) -> bool:
+        """Whether instructions load and store under masks all elements that depend on the lane."""
+        found = accesses_of(loop.body)
+        dtypes = (
+            buffer.dtype
+            for accesses in (found.reads, found.writes)
+            for buffer, places in accesses.items()
+            if any(loop.var in free_vars(*indices) for indices in places)
+        )
+        return all(self.machine.masks(dtype_info(dtype).bytes) for dtype in dtypes)
 
     def _in_one_vector(self, buffer: Buffer, indices: Sequence[Expr], loop: For) -> bool:
         """Whether what each vector of a loop reads is known to be among as many elements side by side."""

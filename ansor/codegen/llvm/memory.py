@@ -140,7 +140,7 @@ class Memory:
             spread = self._spread(buffer, offset, under)
             return self._gather(buffer, offset, under) if spread is None else spread
         near = step == -1 or (2 <= step <= MOST_APART and under.lanes >= MOST_APART)
-        has_masks = self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4
+        has_masks = self.machine.masks(dtype_info(buffer.dtype).bytes)
         if near and buffer.scope != "register" and (under.mask is None or has_masks):
             return self._shuffled(buffer, base, step, under)
         if under.mask is not None:
@@ -301,7 +301,7 @@ class Memory:
             return self._load(buffer, start, 1, None, under.guard)
         width = 1 << (span - 1).bit_length()
         if width > span:
-            if not self.machine.has_masks or dtype_info(buffer.dtype).bytes < 4:
+            if not self.machine.masks(dtype_info(buffer.dtype).bytes):
                 return None
             mask = self.vectors.first_lanes(span, width)
         raw = self._load(buffer, start, width, mask, under.guard)
@@ -470,7 +470,7 @@ class Memory:
         """Write the first `count` lanes of a vector side by side; not past the caches, unless as a line."""
         if count == row.lanes:
             self._store(buffer, base, row, whole_lines=True)
-        elif self.machine.has_masks and dtype_info(buffer.dtype).bytes >= 4:
+        elif self.machine.masks(dtype_info(buffer.dtype).bytes):
             mask = self.vectors.first_lanes(count, row.lanes)
             self._masked_store(buffer, base, row, Under(row.lanes, mask, None, count))
         else:

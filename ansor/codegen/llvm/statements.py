@@ -269,6 +269,8 @@ class Function:
         """
         if in_registers:
             return self.analysis.may_mask(loop)
+        if not self.analysis.masks_elements(loop):
+            return False
         stores = (stmt for stmt in walk_statements(loop.body) if isinstance(stmt, Store))
         return not any(self.analysis.reads(store, store.buffer) for store in stores)
 
@@ -278,7 +280,7 @@ class Function:
 
     def _most_masked(self, value_bytes: int) -> int:
         """Lanes of the longest vectors of such values of which some may not count; 0 if all must."""
-        return self._lanes(value_bytes) if self.machine.has_masks and value_bytes >= 4 else 0
+        return self._lanes(value_bytes) if self.machine.masks(value_bytes) else 0
 
     def _piece(self, loop: For, first: Affine, env: Env, lanes: int, active: int | None = None) -> None:
         """Some iterations as the lanes of vectors, of which the first `active` ones count (None: all)."""
