@@ -52,4 +52,5 @@ def sketches_of_round(
 
 def order_of_turns(seed: int, task: Task, count: int) -> list[int]:
     """Order the sketches of a task: a function of the arguments, with randomness that no round draws."""
-    return round_rng(seed, task, 0).spawn(1)[0].permutation(count).tolist()
+    order: list[int] = round_rng(seed, task, 0).spawn(1)[0].permutation(count).tolist()
+    return order
