@@ -34,7 +34,8 @@ class ArgumentSpec:
     `shape` is that of the file. With `digits` (`Layout.to_json`) the program takes the input in that layout.
     `aligned`: the input begins on a cache line, because it is made from the caller's array
     (`ansor.te.preparation`) or because callers' arrays do. What an output's sums come to in another order is
-    in the file `other` (`measure.sums`), if that makes a difference.
+    in the file `other` (`measure.sums`), and what rounding makes of its elements, in float32, in the file
+    `errors` (`measure.rounding`), if that makes a difference.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ArgumentSpec:
     digits: tuple[tuple[int, int, int], ...] | None = None
     aligned: bool = False
     other: str | None = None
+    errors: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,7 +66,7 @@ class ArgumentSpec:
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (self.path,) if self.other is None else (self.path, self.other)
+        return tuple(path for path in (self.path, self.other, self.errors) if path is not None)
 
     @property
     def size_bytes(self) -> int:
@@ -84,6 +86,10 @@ class ArgumentSpec:
     def other_data(self) -> Array | None:
         """The other end of what an output may be; None if there is but one."""
         return None if self.other is None else replace(self, path=self.other).map()
+
+    def errors_data(self) -> Array | None:
+        """What one rounding of each operation makes of an output's elements; None if that is little."""
+        return None if self.errors is None else replace(self, path=self.errors, dtype="float32").map()
 
     def map(self, writable: bool = False) -> Array:
         """Map the file; with `writable` what is written to the array goes to the file."""
@@ -184,12 +190,13 @@ class _Held(Generic[Memory]):
     It is `intact` if a program was found to have left it as it should.
     """
 
-    __slots__ = ("intact", "memory", "other", "spec", "wanted")
+    __slots__ = ("errors", "intact", "memory", "other", "spec", "wanted")
 
     def __init__(self, spec: ArgumentSpec, make: MakeMemory[Memory], apart_from: Sequence[Memory]) -> None:
         self.spec = spec
         self.wanted = spec.data()
         self.other = spec.other_data()
+        self.errors = spec.errors_data()
         self.memory = make(self.wanted.shape, spec.dtype, spec.behind_line, apart_from)
         self.intact = False
 
@@ -213,9 +220,10 @@ class _Held(Generic[Memory]):
 
     def verify_output(self) -> None:
         found = self.memory.read()
-        wrong = mismatch(found, self.wanted, self.spec.dtype, self.spec.tolerance, self.other)
+        spec = self.spec
+        wrong = mismatch(found, self.wanted, spec.dtype, spec.tolerance, self.other, self.errors)
         if wrong is not None:
-            raise WrongAnswerError(f"output {self.spec.name!r}: {wrong}")
+            raise WrongAnswerError(f"output {spec.name!r}: {wrong}")
 
 
 def _same_bytes(one: Array, other: Array) -> bool:

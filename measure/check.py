@@ -53,6 +53,13 @@ NaN equals NaN, and an infinity itself and nothing else.
 Sums whose rounding errors do not cancel may be off by far more than that: see `measure.sums`. If a program is
 found wrong, what is expected is computed a second time, with sums in another order or in more digits. Where
 that differs, floats from the one to the other are right.
+
+So may single elements, where operations cancel and others divide by what is left: see `measure.rounding`. If
+a program is found wrong, the error e is computed that one rounding of each operation makes of an element, and
+
+    |found - expected| <= max(rtol * (|expected| + rms(expected)), rtol / eps * e)
+
+is right, which is 16 roundings or more. Where e is infinite or NaN any number is, and NaN.
 """
 
 from __future__ import annotations
@@ -86,7 +93,7 @@ from ansor.te.tensor import Operation, PlaceholderOp, Tensor, tensors_read
 Array = npt.NDArray[Any]
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The spacing of numbers from 1 on."""
-_LEAST: Final = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+LEAST: Final = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 """That of the least numbers."""
 _ROUNDED: Final = {"tfloat32": 2.0**-10}
 """The spacing of formats that operands may be rounded to."""
@@ -97,6 +104,8 @@ _SPREAD: Final = 5
 """What the tolerance is over the share of elements that comparisons excuse."""
 _NEAR: Final = 2.0**-7
 """How far from a constant, relative to it, what it became by rounding lies at most."""
+LEAST_ROUNDINGS: Final = 16
+"""How many roundings of each operation are allowed at the least."""
 _SURELY: Final = 1.0 - 2.0**-10
 """Of a difference that is rounded itself, what leaves no doubt."""
 
@@ -107,13 +116,15 @@ class Tolerance:
 
     `relative` multiplies ``|expected| + scale``, and `absolute` is added; `rare` is the share of elements
     that may be anything, as they depend on how floats are rounded. Where there are such, other integers may
-    be off by one.
+    be off by one. Where it is known what one rounding of each operation makes of an element, it may be off by
+    so much for each of so many `roundings`.
     """
 
     relative: float
     scale: float = 0.0
     rare: float = 0.0
     absolute: float = 0.0
+    roundings: float = 0.0
 
 
 def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
@@ -127,20 +138,22 @@ def output_tolerance(output: Tensor, target: Target | None = None) -> Tolerance:
     """
     cores = [one for one in warp_intrinsics() if target is not None and target.has_warp_intrinsic(one)]
     steps = {op: _step(op, cores) for op in _operations([output])}
-    last, rounding, absolute = _rounded_last(output), 0.0, 0.0
+    last, rounding, absolute = rounded_last(output), 0.0, 0.0
     if last is not None:
         steps[output.op] = replace(steps[output.op], eps=_spacing([last]))
         rounding = 2 * EPS[output.dtype]
-        absolute = 2 * _LEAST[output.dtype]
+        absolute = 2 * LEAST[output.dtype]
     deciding = [values for op in steps if (values := _deciding(op))]
     error = max((_error_behind(values, steps) for values in deciding), default=0.0)
     rare = min(error / _SPREAD, _MOST_RARE)
     if deciding and not is_float(output.dtype):
         rare = max(rare, _RARE)
-    return Tolerance(_relative(steps.values()) + rounding, rare=rare, absolute=absolute)
+    relative, eps = _relative(steps.values()), max(step.eps for step in steps.values())
+    roundings = relative / eps if eps else 0.0
+    return Tolerance(relative + rounding, rare=rare, absolute=absolute, roundings=roundings)
 
 
-def _rounded_last(output: Tensor) -> Expr | None:
+def rounded_last(output: Tensor) -> Expr | None:
     """What an output rounds to fewer digits and does nothing else with."""
     if isinstance(output.op, PlaceholderOp):
         return None
@@ -154,7 +167,9 @@ def alternative_tolerance(direct: Tolerance, output: Tensor, target: Target | No
     """The tolerance of an output that another algorithm computes, from that of the direct one's output."""
     amplified = amplification(_operations([output])) * direct.relative
     own = output_tolerance(output, target)
-    return replace(direct, relative=max(amplified, own.relative), rare=max(direct.rare, own.rare))
+    relative = max(amplified, own.relative)
+    roundings = direct.roundings * relative / direct.relative if direct.relative else own.roundings
+    return replace(direct, relative=relative, rare=max(direct.rare, own.rare), roundings=roundings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +220,7 @@ def _is_exact(root: Reduce) -> bool:
 def _relative(steps: Collection[_Step]) -> float:
     """The relative error of what comes out of some operations."""
     sums = math.sqrt(sum(step.sum_eps**2 * step.terms for step in steps))
-    spread = 16 * max(step.eps for step in steps) + 1.5 * sums
+    spread = LEAST_ROUNDINGS * max(step.eps for step in steps) + 1.5 * sums
     cut = EPS["float32"] * sum(step.cut for step in steps) / 2
     rounded = sum(step.rounded for step in steps)
     return max(step.amplification for step in steps) * (spread + cut + rounded)
@@ -284,7 +299,12 @@ def _rms(expected: Array, constants: Collection[float]) -> float:
 
 
 def mismatch(
-    found: Array, expected: Array, dtype: str, tolerance: Tolerance, other: Array | None = None
+    found: Array,
+    expected: Array,
+    dtype: str,
+    tolerance: Tolerance,
+    other: Array | None = None,
+    errors: Array | None = None,
 ) -> str | None:
     """Compare an output with what it should be.
 
@@ -292,6 +312,8 @@ def mismatch(
     ----------
     other
         The other end of what floats may be: those between are right.
+    errors
+        What one rounding of each operation makes of floats; not finite: anything is right.
 
     Returns
     -------
@@ -300,6 +322,7 @@ def mismatch(
     """
     flat_found, flat_expected = found.reshape(-1), expected.reshape(-1)
     flat_other = other.reshape(-1) if other is not None and is_float(dtype) else None
+    flat_errors = errors.reshape(-1) if errors is not None and is_float(dtype) else None
     wrong, first, worst, numbers = 0, -1, 0.0, True
     for start in range(0, flat_found.size, _BLOCK):
         a, b = flat_found[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
@@ -307,7 +330,8 @@ def mismatch(
             b = _nearest(a, b, flat_other[start : start + _BLOCK])
         if _surely_right(a, b, dtype, tolerance):
             continue
-        bad, off = _differs(a, b, dtype, tolerance)
+        slack = None if flat_errors is None else flat_errors[start : start + _BLOCK]
+        bad, off = _differs(a, b, dtype, tolerance, slack)
         count = int(np.count_nonzero(bad))
         if count:
             first = first if first >= 0 else start + int(np.argmax(bad))
@@ -323,6 +347,8 @@ def mismatch(
     )
     if flat_other is not None:
         text += f"; in other orders up to {_show(flat_other[first])} are right"
+    if flat_errors is not None:
+        text += f"; rounding makes {tolerance.roundings * float(flat_errors[first]):.3g} of difference there"
     if is_float(dtype):
         text += (
             f" (tolerance {tolerance.relative:.2g} of {tolerance.scale:.3g} + |expected|, worst {worst:.3g})"
@@ -346,7 +372,9 @@ def _surely_right(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> bool:
         return bool(np.max(off) <= _SURELY * tolerance.relative * tolerance.scale)
 
 
-def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.NDArray[np.bool_], float]:
+def _differs(
+    a: Array, b: Array, dtype: str, tolerance: Tolerance, errors: Array | None
+) -> tuple[npt.NDArray[np.bool_], float]:
     """Which elements are wrong, and the largest finite difference."""
     if not is_float(dtype):
         if dtype == "bool":
@@ -359,14 +387,41 @@ def _differs(a: Array, b: Array, dtype: str, tolerance: Tolerance) -> tuple[npt.
         a, b = a.astype(np.float32), b.astype(np.float32)
     with np.errstate(all="ignore"):
         off = np.abs(np.subtract(a, b, dtype=np.float64))
-        bound = np.abs(b, dtype=np.float64) * tolerance.relative
-        bound += tolerance.relative * tolerance.scale + tolerance.absolute
+        bound = _bound(b, tolerance)
+        if errors is not None:
+            own = tolerance.roundings * errors.astype(np.float64)
+            bound = np.maximum(bound, own)
         bad = ~(off <= bound) | ~np.isfinite(off)
+        if errors is not None:
+            bad &= np.isfinite(own)
         if bad.any():
             bad &= ~((a == b) | (np.isnan(a) & np.isnan(b)))
             worst = off[bad]
             return bad, float(np.max(worst[np.isfinite(worst)], initial=0.0))
     return bad, 0.0
+
+
+def _bound(expected: Array, tolerance: Tolerance) -> npt.NDArray[np.float64]:
+    """How far floats may be off by the tolerance alone."""
+    bound: npt.NDArray[np.float64] = np.abs(expected, dtype=np.float64) * tolerance.relative
+    bound += tolerance.relative * tolerance.scale + tolerance.absolute
+    return bound
+
+
+def loosened(expected: Array, errors: Array, tolerance: Tolerance) -> tuple[int, int]:
+    """Of how many elements the errors allow more than the tolerance, and of how many they allow anything.
+
+    The latter are those that may be off by as much as they are, and by what elements typically are.
+    """
+    flat_expected, flat_errors = expected.reshape(-1), errors.reshape(-1)
+    more, anything = 0, 0
+    for start in range(0, flat_expected.size, _BLOCK):
+        b = flat_expected[start : start + _BLOCK].astype(np.float64)
+        with np.errstate(all="ignore"):
+            own = tolerance.roundings * flat_errors[start : start + _BLOCK].astype(np.float64)
+            more += int(np.count_nonzero(~(own <= _bound(b, tolerance))))
+            anything += int(np.count_nonzero(~(own <= np.abs(b) + tolerance.scale)))
+    return more, anything
 
 
 def _show(value: Any) -> str:

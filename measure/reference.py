@@ -7,7 +7,8 @@ running that program fail, the interpreter does the whole work after all, block 
 cannot do in time the interpreter could not either, and is refused.
 
 If the answer is off at those points, or some program is found wrong, it is computed a second time with sums
-in another order or in more digits (`measure.sums`). What lies between the two is right, too.
+in another order or in more digits (`measure.sums`), and beside it how far rounding may move each element
+(`measure.rounding`). What lies between the two answers is right then, and what is off by no more than that.
 
 If the result is not finite in many places although the inputs are (square roots of negative numbers), the
 inputs are made anew without signs.
@@ -46,11 +47,12 @@ from ansor.te.interp import evaluate, evaluate_points
 from ansor.te.preparation import prepare, source_of
 from ansor.te.tensor import PlaceholderOp, Tensor
 from measure.arguments import ArgumentSpec
-from measure.check import Tolerance, alternative_tolerance, mismatch, output_tolerance, rms
+from measure.check import Tolerance, alternative_tolerance, loosened, mismatch, output_tolerance, rms
 from measure.fill import Style, constant_shape, fill_inputs
 from measure.masks import constants
 from measure.plain import TimedExecutor, TooLongError, iteration_points, run_plain
 from measure.process import RemoteError
+from measure.rounding import rounding_errors
 from measure.scratch import ScratchFolder
 from measure.sums import summed_dtypes, widened
 
@@ -321,6 +323,61 @@ class ReferenceStore:
         return Reference(specs, compiled=False)
 
     def _settle(
+        self, task: Task, known: Reference, executor: TimedExecutor | None, threads: int | None
+    ) -> tuple[ArgumentSpec, ...]:
+        """The arguments, with what else outputs may be where the order of sums or single roundings matter."""
+        for find in (self._with_other_sums, self._with_errors):
+            known = replace(known, arguments=find(task, known, executor, threads))
+        return known.arguments
+
+    def _with_errors(
+        self, task: Task, known: Reference, executor: TimedExecutor | None, threads: int | None
+    ) -> tuple[ArgumentSpec, ...]:
+        """The arguments, with the errors of outputs where these allow more than the tolerance."""
+        dag, specs = task.compute_dag, known.arguments
+        errors = rounding_errors(dag)
+        if not errors:
+            return specs
+        made = {
+            tensor: ArgumentSpec(
+                tensor.name, "float32", spec.shape, True, f"{spec.path}.errors", Tolerance(0.0)
+            )
+            for tensor, spec in zip(dag.tensors, specs, strict=True)
+            if tensor in errors
+        }
+        self._make_room(sum(one.size_bytes for one in made.values()), kept=1)
+        graph = ComputeDAG([*dag.inputs, *(errors[tensor] for tensor in made)])
+        wanted = (*(spec for spec in specs if not spec.output), *made.values())
+        try:
+            if known.compiled and executor is not None:
+                run_plain(task, graph, wanted, executor, threads)
+            else:
+                _interpret(graph, graph, wanted)
+        except (*_FAILURES, DefinitionError, LoweringError, OSError) as error:
+            _note.warning("the rounding errors of %s are not computed: %s", task.workload_key, error)
+            _remove(made.values())
+            return specs
+        settled = list(specs)
+        for position, (tensor, spec) in enumerate(zip(dag.tensors, specs, strict=True)):
+            if tensor not in made:
+                continue
+            own, tolerance = made[tensor], _with_scale(spec, tensor).tolerance
+            more, anything = loosened(spec.map(), own.map(), tolerance)
+            if more:
+                settled[position] = replace(spec, errors=own.path)
+            else:
+                _remove([own])
+            if anything > _MOST_NONFINITE * math.prod(spec.shape):
+                _note.warning(
+                    "rounding may make anything of %.0f %% of output %r of %s, so programs are hardly "
+                    "checked there; give the task inputs for which it does not (task_inputs=...)",
+                    100 * anything / math.prod(spec.shape),
+                    tensor.name,
+                    task.workload_key,
+                )
+        return tuple(settled)
+
+    def _with_other_sums(
         self, task: Task, known: Reference, executor: TimedExecutor | None, threads: int | None
     ) -> tuple[ArgumentSpec, ...]:
         """The arguments, with what outputs may be if sums are added up otherwise where that differs."""
