@@ -311,11 +311,12 @@ class ReferenceStore:
                 wrong = self._off_points(dag, specs)
                 if wrong is None:
                     return made
-                if self._off_points(dag, specs, stepwise=True) is not None:
+                errors = rounding_errors(dag)
+                if self._off_points(dag, specs, errors, stepwise=True) is not None:
                     raise LoweringError(wrong)
                 settled = self._settle(task, made, executor, threads)
                 exact = [replace(spec, path=spec.other or spec.path) for spec in settled]
-                if self._off_points(dag, exact) is not None:
+                if self._off_points(dag, exact, errors) is not None:
                     _remove(settled)
                     raise LoweringError(wrong)
                 return Reference(settled, compiled=True, settled=True)
@@ -412,11 +413,16 @@ class ReferenceStore:
         return tuple(settled)
 
     def _off_points(
-        self, dag: ComputeDAG, specs: Sequence[ArgumentSpec], stepwise: bool = False
+        self,
+        dag: ComputeDAG,
+        specs: Sequence[ArgumentSpec],
+        errors: Mapping[Tensor, Tensor] | None = None,
+        stepwise: bool = False,
     ) -> str | None:
         """Where compiled outputs contradict the interpreter; None if they do not at some random points.
 
-        With `stepwise` that rounds sums after each step, as the plain program does.
+        Elements may be off by what it makes of their `errors`, if given. With `stepwise` it rounds sums after
+        each step, as the plain program does.
         """
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, 1]))
         data = _inputs_of(dag, specs)
@@ -426,7 +432,10 @@ class ReferenceStore:
             found, tolerance = spec.map(), _with_scale(spec, tensor).tolerance
             for points in _batches(rng, spec.shape):
                 expected = evaluate_points(tensor, points, data, stepwise=stepwise)
-                wrong = mismatch(found[tuple(points.T)], expected, spec.dtype, tolerance)
+                error = None if errors is None else errors.get(tensor)
+                slack = None if error is None else evaluate_points(error, points, data, stepwise=False)
+                found_there = found[tuple(points.T)]
+                wrong = mismatch(found_there, expected, spec.dtype, tolerance, errors=slack)
                 if wrong is not None:
                     return (
                         f"the reference program of output {tensor.name!r} contradicts the interpreter at "
