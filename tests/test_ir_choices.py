@@ -19,7 +19,7 @@ from ansor.ir.verify import check_nest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
-from ansor.te.expr import Binary, BinaryOp, Const, Expr, Select, Var, const
+from ansor.te.expr import Binary, BinaryOp, Call, Const, Expr, Select, Var, const
 from tests.device_nests import SERIAL, UNROLLED, VECTORIZED, load
 from tests.paths import walk
 from tests.program_laws import check_results, lowered
@@ -212,7 +212,8 @@ def test_random_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def clamp_of(node: Expr) -> bool:
-    return isinstance(node, Binary) and node.op in (BinaryOp.MIN, BinaryOp.MAX)
+    bounds = isinstance(node, Binary) and node.op in (BinaryOp.MIN, BinaryOp.MAX)
+    return bounds or isinstance(node, (Call, Select))
 
 
 def clamps(stmt: Stmt | None) -> int:
@@ -248,6 +249,8 @@ def image(index: Callable[[Expr, Expr], Expr], rows: int = 3, columns: int = 40)
         (lambda i, j: te.clip(j - 1, 0, 39), "if j.0 >= 1:"),
         (lambda i, j: te.clip(j - i + 1, 0, 39), "if i < j.0*8 + 2 and j.0*8 < i + 32:"),
         (lambda i, j: te.minimum(39, j + 2) - te.maximum(0, 2 - j), "if j.0 < 4 and j.0 >= 1:"),
+        (lambda i, j: te.abs(j - 1), "if j.0 >= 1:"),
+        (lambda i, j: te.if_then_else(j > 38, 77 - j, j + 1), "if j.0 < 4:"),
     ],
 )
 @pytest.mark.parametrize("unrolled", [False, True])

@@ -160,10 +160,18 @@ def test_what_is_read_at_clamped_indices_is_a_tile_and_its_halo(
     check_all(Case.of(s.state, {n: size} if symbolic else {}))
 
 
-def test_of_an_image_with_its_edges_repeated_a_tile_and_its_halo_is_computed() -> None:
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i: te.clip(i, 0, 36),
+        lambda i: 36 - te.abs(36 - te.abs(i)),
+        lambda i: te.if_then_else(i < 0, -i, te.if_then_else(i > 36, 72 - i, i)),
+    ],
+)
+def test_of_an_image_with_its_edges_repeated_a_tile_and_its_halo_is_computed(index: Any) -> None:
     a = te.placeholder((37,), name="A")
     b = te.compute((37,), lambda i: a[i] * 2.0, name="B")
-    wide = te.compute((41,), lambda i: b[te.clip(i - 2, 0, 36)], name="Wide")
+    wide = te.compute((41,), lambda i: b[index(i - 2)], name="Wide")
     k = te.reduce_axis((0, 5), name="k")
     c = te.compute((37,), lambda i: te.sum(wide[i + k], axis=k), name="C")
     s = te.create_schedule(c)

@@ -245,10 +245,16 @@ def test_places_of_what_is_clamped_are_those_away_from_the_edge() -> None:
     n = te.var("n")
     x = te.placeholder((n, 20), name="X")
     out = te.compute(
-        (n, 20), lambda i, j: x[te.minimum(i + 1, n - 1), te.clip(j - 2, 0, 19)] + x[i, te.minimum(i, j)]
+        (n, 20),
+        lambda i, j: (
+            x[te.minimum(i + 1, n - 1), te.clip(j - 2, 0, 19)]
+            + x[te.abs(i - 1), 19 - te.abs(19 - (j + 1))]
+            + x[te.if_then_else(i < 2, 2 - i, i - 2), j]
+            + x[i, te.minimum(i, j)]
+        ),
     )
     (found,) = State.initial(ansor.ComputeDAG([x, out])).access.places(out.op).values()
-    assert found == {place((0, 1), (1, -2))}
+    assert found == {place((0, 1), (1, -2)), place((0, -1), (1, 1)), place((0, -2), (1, 0))}
 
 
 def test_what_is_read_beyond_an_edge_is_tiled_as_other_stencils_are() -> None:

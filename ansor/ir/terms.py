@@ -16,8 +16,8 @@ from typing import Final
 
 from ansor.dtypes import is_integer
 from ansor.ir.nest import Store
-from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, children, reached, rewrite
+from ansor.ir.rewriting import conjunction, conjuncts, negated, reads_memory
+from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Select, children, reached, rewrite
 from ansor.te.reduction import builtin_combiner
 from ansor.te.structure import is_among, same_structure
 
@@ -119,21 +119,29 @@ def _factors(term: Expr) -> tuple[Expr, ...]:
 
 
 def sides(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
-    """When an extreme of integers is which of its sides, as a test and that; none where memory decides."""
-    if not isinstance(node, Binary) or node.op not in _AT_LEAST or not is_integer(node.dtype):
+    """When a choice between integers or their extreme is which side, as a test and that; none by memory."""
+    if not is_integer(node.dtype):
         return ()
-    if reads_memory(node):
-        return ()
-    op = _AT_LEAST[node.op]
-    return tuple((Binary(op, a, b, "bool"), a) for a, b in ((node.a, node.b), (node.b, node.a)))
+    match node:
+        case Binary(op=op, a=a, b=b) if op in _AT_LEAST:
+            found = tuple((Binary(_AT_LEAST[op], x, y, "bool"), x) for x, y in ((a, b), (b, a)))
+        case Call(name="abs", args=(a,)):
+            zero = Const(0, a.dtype)
+            found = (Binary(BinaryOp.GE, a, zero, "bool"), a), (Binary(BinaryOp.LE, a, zero, "bool"), -a)
+        case Select(cond=cond, then=then, other=other):
+            found = (cond, then), (negated(cond), other)
+        case _:
+            return ()
+    return () if any(reads_memory(test) for test, _ in found) else found
 
 
 def assumed(value: Expr, tests: Sequence[Expr]) -> Expr:
     """A value where those conditions of its choices, and of its extremes, hold that are among `tests`."""
 
     def visit(node: Expr) -> Expr | None:
-        if isinstance(node, Binary):
-            return next((side for test, side in sides(node) if is_among(test, tests)), None)
+        for test, side in sides(node):
+            if is_among(test, tests):
+                return side
         if not isinstance(node, Select):
             return None
         parts = conjuncts(node.cond)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ansor.dtypes import int_range, is_integer
 from ansor.ir.bounds import Interval as Ends
-from ansor.ir.bounds import exceeds, interval_of
+from ansor.ir.bounds import exceeds, hull, interval_of
 from ansor.schedule.extents import (
     Column,
     Extent,
@@ -31,7 +31,19 @@ from ansor.schedule.extents import (
     smaller,
     where,
 )
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, IterVar, Var, distinct_nodes, memoised
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IterVar,
+    Select,
+    Var,
+    distinct_nodes,
+    memoised,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +411,11 @@ def _ends_of_node(node: Expr, known: Mapping[int, Ends]) -> Ends:
         case Binary(op=op, a=a, b=b):
             found = interval_of(op, known[id(a)], known[id(b)])
             return int_range(node.dtype) if found is None else found
+        case Call(name="abs", args=(a,)):
+            low, high = known[id(a)]
+            return max(low, -high, 0), max(-low, high)
+        case Select(then=then, other=other):
+            return hull(known[id(then)], known[id(other)])
         case _:
             return int_range(node.dtype)
 
@@ -421,7 +438,7 @@ def evaluate(expr: Expr, variables: Mapping[Var, Interval], extent: LoopExtents 
     ------
     UnknownBoundError
         If the expression is not built from sums, products with constants, divisions by constants, extremes
-        of what differs by a bounded number, and conversions that change no value.
+        of what differs by a bounded number, such choices, and conversions that change no value.
     """
     return memoised(expr, lambda node, value: _interval(node, variables, extent, value))
 
@@ -453,10 +470,76 @@ def _interval(
             return floordiv(value(a), _integer(d))
         case Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=d)) if is_positive(d):
             return floormod(value(a), _integer(d))
-        case Binary(op=BinaryOp.MAX | BinaryOp.MIN as op, a=a, b=b) if extent is not None:
-            sign = 1 if op is BinaryOp.MAX else -1
-            return _greater_of(value(a).scale(sign), value(b).scale(sign), extent).scale(sign)
+        case Binary() | Call() | Select() if extent is not None:
+            return _extreme(expr, extent, value)
     raise UnknownBoundError
+
+
+def _extreme(expr: Expr, extent: LoopExtents, value: Callable[[Expr], Interval]) -> Interval:
+    """That of the greater or the lesser of two values, however it is said."""
+    match expr:
+        case Binary(op=BinaryOp.MAX | BinaryOp.MIN as op, a=a, b=b):
+            one, other, sign = value(a), value(b), 1 if op is BinaryOp.MAX else -1
+        case Call(name="abs", args=(a,)):
+            one, other, sign = value(a), value(a).scale(-1), 1
+        case Select(cond=Binary() as cond, then=then, other=otherwise):
+            one, other, sign = value(then), value(otherwise), _order(cond, then, otherwise)
+        case _:
+            raise UnknownBoundError
+    return _greater_of(one.scale(sign), other.scale(sign), extent).scale(sign)
+
+
+def _order(cond: Binary, then: Expr, other: Expr) -> int:
+    """1 if what a condition chooses is the greater of two values, -1 if the lesser.
+
+    The other one may be the opposite extreme of several, as where an index is reflected at both ends.
+    """
+    kind, parts = _parts(other)
+    for sign in (1, -1):
+        found = [_exceeds(cond, then, part, sign) for part in parts]
+        chosen, left = ([test[at] for test in found] for at in (0, 1))
+        if (all(chosen) and any(left)) if kind == sign else (any(chosen) and all(left)):
+            return sign
+    raise UnknownBoundError
+
+
+def _parts(expr: Expr) -> tuple[int, tuple[Expr, ...]]:
+    """1 and what a value is the greatest of, -1 and what it is the least of; 0 and the value of another."""
+    match expr:
+        case Binary(op=BinaryOp.MAX | BinaryOp.MIN as op, a=a, b=b):
+            return (1 if op is BinaryOp.MAX else -1), (a, b)
+        case Select(cond=Binary() as cond, then=then, other=other):
+            return _order(cond, then, other), (then, other)
+        case _:
+            return 0, (expr,)
+
+
+def _exceeds(cond: Binary, then: Expr, other: Expr, sign: int) -> tuple[bool, bool]:
+    """Whether `sign * (then - other)` is known to be at least 0 where `cond` holds, and at most 0 elsewhere.
+
+    So it may be where it is a multiple of what the sides of the condition differ by, and a number.
+    """
+    if cond.op not in (BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE):
+        raise UnknownBoundError
+    low, high = (cond.a, cond.b) if cond.op in (BinaryOp.LT, BinaryOp.LE) else (cond.b, cond.a)
+    margin, gain = (_form(high) - _form(low)), (_form(then) - _form(other)).scale(sign)
+    if not margin.terms:
+        raise UnknownBoundError
+    atom, per = next(iter(margin.terms.items()))
+    slope = gain.terms.get(atom, 0) * where(per > 0, 1, -1)
+    rest = gain.scale(abs(per)) - margin.scale(slope)
+    if not rest.is_constant or not in_every_row(slope >= 0):
+        return False, False
+    first = 1 if cond.op in (BinaryOp.LT, BinaryOp.GT) else 0
+    return in_every_row(slope * first + rest.const >= 0), in_every_row(slope * (first - 1) + rest.const <= 0)
+
+
+def _form(expr: Expr) -> Affine:
+    """A value, exactly calculated, as a form over its variables."""
+    value = evaluate(expr, {})
+    if not is_one(value.width):
+        raise UnknownBoundError
+    return value.base
 
 
 def _greater_of(a: Interval, b: Interval, extent: LoopExtents) -> Interval:

@@ -11,13 +11,13 @@ from math import prod
 from typing import Final
 
 from ansor.schedule.affine import Affine, OpaqueAtom, SizeAtom, UnknownBoundError, evaluate
-from ansor.te.expr import Binary, BinaryOp, Expr, IterVar, Var, free_vars, rewrite
+from ansor.te.expr import Binary, BinaryOp, Call, Expr, IterVar, Select, Var, free_vars, rewrite
 
 NO_AXIS: Final = -1
 
 Part = tuple[int, float, float]
 """An index: the position of the reader's axis, what it is multiplied by, and what is added; a constant has
-`NO_AXIS` and a factor of 0. A quotient counts as if it were exact, and what is clamped as if it were not."""
+`NO_AXIS` and a factor of 0. A quotient counts as if it were exact, what is clamped or reflected as if not."""
 Place = tuple[Part, ...]
 """A part for each index of a read."""
 
@@ -39,15 +39,27 @@ def _part_of(index: Expr, positions: Mapping[Var, int]) -> Part | None:
 
 
 def _unclamped(index: Expr, axes: Collection[Var]) -> Expr:
-    """An index without the limits of it that are the same for all elements."""
+    """An index as it is away from where it is limited, or reflected."""
 
     def visit(node: Expr) -> Expr | None:
-        if not isinstance(node, Binary) or node.op not in (BinaryOp.MIN, BinaryOp.MAX):
-            return None
-        moved = [side for side in (node.a, node.b) if not free_vars(side).isdisjoint(axes)]
-        return moved[0] if len(moved) == 1 else None
+        match node:
+            case Call(name="abs", args=(a,)):
+                return a
+            case Binary(op=BinaryOp.MIN | BinaryOp.MAX, a=a, b=b) | Select(then=a, other=b):
+                moved = [side for side in (a, b) if not free_vars(side).isdisjoint(axes)]
+                rising = [side for side in moved if _rises(side)] if len(moved) > 1 else moved
+                return rising[0] if len(rising) == 1 else None
+            case _:
+                return None
 
     return rewrite(index, visit)
+
+
+def _rises(index: Expr) -> bool:
+    try:
+        return all(factor > 0 for factor in evaluate(index, {}).base.terms.values())
+    except UnknownBoundError:
+        return False
 
 
 def _part(form: Affine, positions: Mapping[Var, int]) -> Part | None:

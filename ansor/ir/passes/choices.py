@@ -11,10 +11,10 @@ read none. So one test, of the whole tile and its whole reduction, chooses betwe
               X[4*w + i + rw - 1], 0)          the same as before
 
 Choices between other values are as good. One goes if all of its tests are known of the whole tile, those of
-data left out. So do extremes of integers, which keep indices within an image: a tile away from the edge has
-plain ones. Other straight code is a tile, too, as far as these differ from lane to lane of its vectors: such
-are gathered element by element. It is the counterpart for values of what `ansor.ir.passes.peeling` does for
-statements.
+data left out. So do extremes of integers, which keep indices within an image as reflections do: a tile away
+from the edge has plain ones. Other straight code is a tile, too, as far as these differ from lane to lane of
+its vectors: such are gathered element by element. It is the counterpart for values of what
+`ansor.ir.passes.peeling` does for statements.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ansor.ir.rewriting import (
 from ansor.ir.simplifier import TRUE, Simplifier
 from ansor.ir.simplify import assume, simplify
 from ansor.ir.terms import assumed, sides
-from ansor.te.expr import Expr, Select, distinct_nodes, free_vars
+from ansor.te.expr import Expr, Load, Select, distinct_nodes, free_vars
 from ansor.te.structure import is_among
 
 MOST_COPIED: Final = 128
@@ -112,17 +112,23 @@ def _has_choices(stmt: Stmt) -> bool:
 def _choices(tile: Stmt) -> list[Expr]:
     """What chooses in a tile by something else than data, what is in it before it.
 
-    In straight code it is extremes of which each lane has its own.
+    In register tiles these are choices, and extremes in indices that loops inside move; in other straight
+    code such of which each lane has its own.
     """
     loops = [loop for loop in walk_statements(tile) if isinstance(loop, For)]
     in_registers = is_register_tile(tile)
     moving = {loop.var for loop in loops if in_registers or loop.kind is LoopKind.VECTORIZED}
+    values = (inner.value for inner in walk_statements(tile) if isinstance(inner, Store))
+    nodes = [node for value in values for node in distinct_nodes(value)]
+    indices = (index for node in nodes if isinstance(node, Load) for index in node.indices)
+    places = {id(node) for index in indices for node in distinct_nodes(index)}
 
     def counts(node: Expr) -> bool:
-        return in_registers if isinstance(node, Select) else not moving.isdisjoint(free_vars(node))
+        if in_registers and isinstance(node, Select):
+            return True
+        tests = [test for test, _ in sides(node)] if id(node) in places else []
+        return not moving.isdisjoint(free_vars(*tests))
 
-    values = (inner.value for inner in walk_statements(tile) if isinstance(inner, Store))
-    nodes = (node for value in values for node in distinct_nodes(value))
     return [node for node in nodes if any(_ways(node)) and counts(node)]
 
 
