@@ -13,6 +13,7 @@ from ansor.workloads import CATALOGUE
 A = te.placeholder((8, 8), name="A")
 B = te.placeholder((8, 8), name="B")
 V = te.placeholder((8,), name="V")
+W = te.placeholder((15,), name="W")
 I = te.placeholder((8,), "int32", name="I")  # noqa: E741
 
 
@@ -22,7 +23,7 @@ def op_of(tensor: Tensor) -> ComputeOp:
 
 
 def analyse(*tensors: Tensor) -> AccessAnalysis:
-    return ComputeDAG([*(t for t in (A, B, V, I) if used(t, tensors[-1])), *tensors]).access
+    return ComputeDAG([*(t for t in (A, B, V, W, I) if used(t, tensors[-1])), *tensors]).access
 
 
 def used(tensor: Tensor, root: Tensor) -> bool:
@@ -130,6 +131,49 @@ def test_what_is_scaled_and_shifted_is_not_tiled_and_an_outer_product_is() -> No
     outer = te.compute((8, 8), lambda i, j: scale[i] * shift[j], name="Outer")
     assert not ComputeDAG([A, scale, shift, normed]).access.needs_multi_level_tiling(normed.op)
     assert ComputeDAG([scale, shift, outer]).access.needs_multi_level_tiling(outer.op)
+
+
+def sums_of(term: Callable[[Expr, Expr], Expr]) -> Tensor:
+    k = te.reduce_axis((0, 8), "k")
+    return te.compute((8,), lambda i: te.sum(term(i, k), axis=k), name="S")
+
+
+def goes_into_rows(sums: Tensor) -> Tensor:
+    return te.compute((8, 8), lambda i, j: A[i, j] - sums[i], name="O")
+
+
+READERS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
+    "nothing": (lambda sums: sums, True),
+    "rows": (goes_into_rows, False),
+    "means of rows": (lambda sums: goes_into_rows(te.compute((8,), lambda i: sums[i] * 0.125)), False),
+    "elements": (lambda sums: te.compute((8,), lambda i: sums[i] * 0.125), True),
+    "product": (lambda sums: sums_of(lambda i, k: B[i, k] * sums[k]), True),
+}
+"""What reads weighted sums of rows, and whether these are tiled."""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_weighted_sums_of_rows_are_tiled_unless_they_go_back_into_rows(name: str) -> None:
+    reader, tiled = READERS[name]
+    sums = sums_of(lambda i, k: A[i, k] * V[k])
+    assert analyse(reader(sums)).needs_multi_level_tiling(sums.op) is tiled
+
+
+TERMS: dict[str, tuple[Callable[[Expr, Expr], Expr], bool]] = {
+    "squares": (lambda i, k: A[i, k] * A[i, k] * V[k], False),
+    "differences": (lambda i, k: (A[i, k] - V[i]) * V[k], False),
+    "columns": (lambda i, k: A[k, i] * V[k], True),
+    "windows": (lambda i, k: W[i + k] * V[k], True),
+    "outer product": (lambda i, k: V[i] * V[k], True),
+}
+"""Terms that are weighted by a vector, and whether their sums are tiled that go into rows."""
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_weighted_sums_of_anything_but_rows_are_tiled(name: str) -> None:
+    term, tiled = TERMS[name]
+    sums = sums_of(term)
+    assert analyse(goes_into_rows(sums)).needs_multi_level_tiling(sums.op) is tiled
 
 
 def test_axes_of_extent_one_are_not_reused() -> None:

@@ -59,6 +59,17 @@ def test_all_that_an_output_needs_of_a_row_is_computed_in_one_pipelined_loop() -
     assert inlined == {"Centered", "Scale", "Normal", "Mul"}
 
 
+def test_weighted_sums_of_rows_are_computed_with_the_rows_that_they_go_into() -> None:
+    dy, xs = te.placeholder((64, 512), name="DY"), te.placeholder((64, 512), name="X")
+    gain = te.placeholder((512,), name="Gain")
+    k, k2 = te.reduce_axis((0, 512), name="k"), te.reduce_axis((0, 512), name="k2")
+    one = te.compute((64,), lambda i: te.sum(dy[i, k] * gain[k], axis=k), name="One")
+    two = te.compute((64,), lambda i: te.sum(dy[i, k2] * gain[k2] * xs[i, k2], axis=k2), name="Two")
+    out = te.compute((64, 512), lambda i, j: dy[i, j] * gain[j] - one[i] - xs[i, j] * two[i], name="Out")
+    (sketch,) = pipelined([dy, xs, gain, out])
+    assert computed_in_the_pipeline(sketch.state) == {"One", "Two"}
+
+
 def test_rows_are_long_enough_and_five_of_them_fit_the_first_cache() -> None:
     assert [bool(pipelined(softmax(64, n))) for n in (255, 256, 1638, 1639)] == [False, True, True, False]
     assert [bool(pipelined(softmax(64, n, "float64"))) for n in (819, 820)] == [True, False]

@@ -296,14 +296,49 @@ class AccessAnalysis:
         each value of that axis. One such input is enough under a reduction. Otherwise it takes two, and no
         other input: where one is read element by element, as the result that a batch norm scales and shifts,
         blocks of it save nothing. An input that is read along different axes, as of a product with its own
-        transpose, counts as several.
+        transpose, counts as several. Weighted sums of rows that go back into rows are left to these.
         """
         if not isinstance(op, ComputeOp) or not _TRANSFORMS.isdisjoint(op.attrs):
             return False
         wide = {axis for axis in op.axis if int_value(axis.extent) != 1}
         reads = [used for producer in self._scans[op].reads for used in self.axes_of_reads(op, producer)]
         reused = sum(not wide <= used for used in reads)
-        return reused >= 1 if op.reduce_axis else 2 <= reused == len(reads)
+        if not op.reduce_axis:
+            return 2 <= reused == len(reads)
+        return reused >= 1 and not (self._weighs_rows(op, wide) and self._goes_into_rows(op))
+
+    def _weighs_rows(self, op: ComputeOp, wide: set[IterVar]) -> bool:
+        """Whether `op` reads each element of some rows once, all that it reuses being for all rows the same.
+
+        So are sums of rows times a vector: blocks of rows save loads of the vector, one of two or more.
+        """
+        terms = set(op.reduce_axis)
+        has_rows = False
+        for indices in (indices for accesses in self._scans[op].reads.values() for indices in accesses):
+            axes = [index for index in indices if int_value(index) is None]
+            if not all(isinstance(axis, IterVar) for axis in axes) or len({*axes}) < len(axes):
+                return False
+            if not (wide.isdisjoint(axes) or wide.issubset(axes)):
+                return False
+            has_rows = has_rows or ((wide | terms).issubset(axes) and axes[-1] in terms)
+        return has_rows
+
+    def _goes_into_rows(self, op: ComputeOp) -> bool:
+        """Whether `op` is no output, and what reduces nothing uses its elements again along an axis."""
+        if self.is_output(op):
+            return False
+        pending, seen = [op], {op}
+        while pending:
+            current = pending.pop()
+            for reader in self._readers[current]:
+                if not isinstance(reader, ComputeOp) or reader.reduce_axis or reader in seen:
+                    continue
+                wide = {axis for axis in reader.axis if int_value(axis.extent) != 1}
+                if any(not wide <= used for used in self.axes_of_reads(reader, current)):
+                    return True
+                seen.add(reader)
+                pending.append(reader)
+        return False
 
     def axes_of_reads(self, op: ComputeOp, producer: Operation) -> frozenset[frozenset[Var]]:
         """The axes along which `op` reads an input: those of each read, once for reads along the same."""
