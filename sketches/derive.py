@@ -32,6 +32,7 @@ from sketches.const_tensor import SimplifyComputeWithConstTensor
 from sketches.conversions import StoreConverted
 from sketches.cross_thread import CrossThreadReduction
 from sketches.distribution import DistributeProducts
+from sketches.frame import Frame
 from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
 from sketches.inline import AlwaysInline, InlineUsedOnce
 from sketches.inlined_padding import InlinePadding
@@ -223,6 +224,11 @@ class Sketch:
         """The structure with all tile lengths 1; a `ScheduleError` if it cannot be sampled."""
         ones = [1] * sum(len(hole.columns) for hole in self.holes)
         return self.replays[1].along(self.state.dag, fill_holes(self.steps, self.holes, ones))[-1]
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The beginning of the structure with open lengths, as far as it does not need to know them."""
+        return Frame.of(self.state.dag, self.steps)
 
     def coarse(self) -> State:
         """The structure with innermost tiles as long as what is split, and so one iteration around each.

@@ -296,10 +296,27 @@ class Family:
         """Put the first columns of `values`, shape `(rows, columns)`, into the steps, as columns."""
         return fill_holes(self.steps, self.holes, list(np.ascontiguousarray(values.T)))
 
-    @cached_property
+    @property
     def frame(self) -> Frame | None:
         """The structure with open lengths, if its operations do not depend on them."""
-        return Frame.of(self.dag, self.steps)
+        return self._frame if self._frame.is_whole else None
+
+    @cached_property
+    def _frame(self) -> Frame:
+        return self.sketch.frame.extended(self._moves)
+
+    @property
+    def _moves(self) -> tuple[Step, ...]:
+        """The steps of the compute locations."""
+        return self.steps[len(self.sketch.steps) :]
+
+    @property
+    def bare(self) -> State:
+        """The structure with all lengths 1."""
+        state = self.sketch.bare
+        for step in self._moves:
+            state = state.apply(step)
+        return state
 
     def filled(self, values: Matrix) -> State:
         """
@@ -310,10 +327,7 @@ class Family:
         ScheduleError
             If the structure is illegal.
         """
-        steps = self.fill(values)
-        if self.frame is None:
-            return State.replay(self.dag, steps)
-        return self.frame.filled(tuple(steps))
+        return self._frame.filled(self.fill(values))
 
     def program(self, row: Sequence[int], extents: Mapping[int, int] | None = None) -> tuple[Step, ...]:
         """

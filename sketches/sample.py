@@ -197,7 +197,7 @@ class ProgramSpace:
         """Draw `count` rows of one sketch, divided into families."""
         tiles = self._within_limits(sketch, self.sample_tiles(sketch, count, rng), rng)
         filled = fill_holes(sketch.steps, sketch.holes, list(np.ascontiguousarray(tiles.T)))
-        state = State.replay(self.context.dag, filled).with_bounds()
+        state = sketch.frame.filled(filled).with_bounds()
         made: list[tuple[Population, Rows]] = []
         for group in self._locate(state, count, leaders, rng, dropped):
             try:

@@ -42,7 +42,7 @@ from ansor.schedule.steps import (
     SplitStep,
 )
 from sketches.annotate import extent_matrix
-from sketches.columns import ColumnKind, fill_holes, stage_names
+from sketches.columns import ColumnKind, stage_names
 from sketches.family import Family
 from sketches.population import Population
 from sketches.unrolling import Steps, count_steps
@@ -174,7 +174,7 @@ class _Shape:
 
 @lru_cache(maxsize=4096)
 def _shape_of(family: Family) -> _Shape:
-    state = State.replay(family.dag, fill_holes(family.steps, family.holes, [1] * family.filling))
+    state = family.bare
     names = stage_names(state)
     parallel, unroll, vector = _site_columns(family)
     stream = dict(zip(family.streams, family.positions(ColumnKind.STREAM), strict=True))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ansor.errors import ScheduleError
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
-from ansor.schedule.steps import StoreConvertedStep
+from ansor.schedule.steps import FollowLayoutStep, SplitStep, StoreConvertedStep
 from costmodel.extract import extract
 from sketches import Population, ProgramSpace
+from sketches.columns import fill_holes
 from tests.sketches_cases import SMALL, padded_conv1d, task_of
 
 CASES = SMALL | {"padding of float16": lambda: padded_conv1d(12, 4, 6, "float16")}
@@ -42,6 +44,51 @@ def test_a_frame_with_its_lengths_is_the_replayed_history(name: str, params: dic
         framed = infer_bounds(family.filled(population.values))
         assert extents(framed, rows) == extents(replayed, rows)
         assert framed.state.attach == replayed.state.attach
+
+
+@pytest.mark.parametrize("params", [{}, {"cpu_packed_read": 2}], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_frame_of_a_sketch_with_its_lengths_is_the_replayed_history(
+    name: str, params: dict[str, object]
+) -> None:
+    space = ProgramSpace.of(task_of(CASES[name]()), params)
+    for sketch in space.sketches:
+        tiles = space.sample_tiles(sketch, 20, np.random.default_rng(3))
+        steps = fill_holes(sketch.steps, sketch.holes, list(np.ascontiguousarray(tiles.T)))
+        replayed = infer_bounds(State.replay(sketch.state.dag, steps))
+        framed = infer_bounds(sketch.frame.filled(steps))
+        assert extents(framed, 20) == extents(replayed, 20)
+        assert framed.state.attach == replayed.state.attach
+        names = [[stage.name for stage in each.state.stages] for each in (framed, replayed)]
+        assert names[0] == names[1]
+
+
+def test_steps_that_need_no_lengths_are_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of packed tiles before what follows the lengths."""
+    space = ProgramSpace.of(task_of(CASES["matmul"]()), {"cpu_packed_read": 2})
+    first = space.sample(40, np.random.default_rng(2)).populations
+    expected = [extents(one.inferred, len(one)) for one in first]
+    assert any(one.family.frame is None for one in first)
+
+    def again(step: SplitStep, state: State) -> State:
+        raise AssertionError(f"{step} is replayed again")
+
+    monkeypatch.setattr(SplitStep, "apply", again)
+    for one, known in zip(first, expected, strict=True):
+        anew = Population(one.family, one.values.copy())
+        assert extents(anew.inferred, len(anew)) == known
+    drawn_again = space.sample(40, np.random.default_rng(2)).populations
+    assert [one.values.tolist() for one in drawn_again] == [one.values.tolist() for one in first]
+
+
+def test_a_step_that_is_illegal_with_some_lengths_is_named() -> None:
+    population = next(one for one in drawn("matmul", cpu_packed_read=2) if one.family.frame is None)
+    family = population.family
+    steps = family.fill(population.values)
+    at = next(at for at, step in enumerate(steps) if isinstance(step, FollowLayoutStep))
+    steps[at] = FollowLayoutStep(99, 98)
+    with pytest.raises(ScheduleError, match=rf"^step {at} "):
+        family.sketch.frame.filled(steps[: at + 1])
 
 
 def test_programs_of_a_family_share_their_operations() -> None:

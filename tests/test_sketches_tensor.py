@@ -12,6 +12,7 @@ import pytest
 import ansor
 from ansor import te
 from ansor.codegen.machine import Machine
+from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
@@ -265,6 +266,24 @@ def test_sampled_programs_are_found_again(name: str) -> None:
         family, values = found
         assert family.key == population.family.key
         assert State.replay(family.dag, family.program(values[0])) == state, row
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loops_are_tensorized_alike_whatever_the_lengths_of_others(name: str) -> None:
+    """So what leads there is replayed once for all lengths (`Sketch.frame`)."""
+    made = space(name)
+    tensorized = [x for x in made.sketches if any(isinstance(step, TensorizeStep) for step in x.steps)]
+    assert tensorized
+    for sketch in tensorized:
+        at = next(at for at, step in enumerate(sketch.steps) if isinstance(step, TensorizeStep))
+        assert len(sketch.frame.state.steps) > at
+        tiles = made.sample_tiles(sketch, 8, np.random.default_rng(0))
+        steps = fill_holes(sketch.steps, sketch.holes, list(tiles.T))
+        framed = infer_bounds(sketch.frame.filled(steps))
+        replayed = infer_bounds(State.replay(sketch.state.dag, steps))
+        for stage, known in replayed.stages.items():
+            for loop, extent in known.extents.items():
+                np.testing.assert_array_equal(framed.stages[stage].extents[loop], extent)
 
 
 @pytest.mark.parametrize("name", CASES)
