@@ -49,7 +49,7 @@ def rsqrt(v: Vectors, x: Value) -> Value:
 
 
 def _reciprocal(v: Vectors, x: Value) -> Value:
-    return v.binary("fdiv", v.number(1.0, x.type), x)
+    return v.div(v.number(1.0, x.type), x)
 
 
 POWERS: Final[dict[float, Callable[[Vectors, Value], Value]]] = {
