@@ -16,7 +16,7 @@ from ansor.dtypes import to_numpy
 from ansor.errors import BuildError
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, Let, LoopKind, LoopNest, Stmt, Store, seq
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, binary, call, cast, const, select
-from tests.codegen_helper import run
+from tests.codegen_helper import AVX2, AVX512, run
 
 F32 = "float32"
 S, U, V, P = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.PARALLEL
@@ -82,6 +82,33 @@ def test_steps_of_a_full_tile_leave_the_registers_to_its_accumulators(
     lanes = 16 if cpu == "znver4" else 8
     assert text.count("vfmadd") == rows * columns // lanes * taps
     assert not [line for line in text.splitlines() if "mm" in line and "(%rsp)" in line]
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_each_copy_of_a_full_tile_loads_anew_what_its_steps_share(copies: int) -> None:
+    s, tensors = windows(6, 16, 3)
+    if copies > 1:
+        s[tensors[-1]].unroll(s[tensors[-1]].leaf_iter_vars[0])
+    text = ansor.build(s, tensors, target=AVX2).get_source("ll")
+    assert text.count("asm sideeffect") == 2 * copies
+
+
+@pytest.mark.parametrize(("target", "rows", "columns"), [(AVX2, 6, 16), (AVX512, 14, 32), (AVX512, 9, 48)])
+def test_steps_of_a_full_tile_that_share_no_loads_are_left_to_llvm(
+    target: str, rows: int, columns: int
+) -> None:
+    a, b = te.placeholder((4 * rows, 64), name="A"), te.placeholder((64, columns), name="B")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute((4 * rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    outer, row = s[c].split(c.op.axis[0], rows)
+    around, step = s[c].split(c.op.reduce_axis[0], 8)
+    s[c].reorder(outer, around, step, row, c.op.axis[1])
+    s[c].vectorize(c.op.axis[1])
+    s[c].unroll(step)
+    text = ansor.build(s, [a, b, c], target=target).get_source("asm")
+    assert text.count("vfmadd") == 8 * rows * columns // (16 if target == AVX512 else 8)
+    assert len([line for line in text.splitlines() if "mm" in line and "(%rsp)" in line]) < 8
 
 
 @pytest.mark.parametrize(("taps", "rows"), [(3, 6), (5, 13), (2, 4)])

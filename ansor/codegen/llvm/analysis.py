@@ -30,7 +30,7 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.rewriting import tested_in_turn
-from ansor.ir.strides import places_along, runs_along
+from ansor.ir.strides import coefficient, places_along, runs_along
 from ansor.te.expr import Expr, Load, Var, distinct_nodes, free_vars
 
 Item = TypeVar("Item")
@@ -72,6 +72,7 @@ class Analysis:
         self._in_lanes: dict[For, bool] = {}
         self._abreast: dict[For, int] = {}
         self._masks: dict[For, bool] = {}
+        self._shared: dict[For, bool] = {}
         self._in_turn: dict[If, If] = {}
 
     def facts(self, stmt: Stmt) -> Facts:
@@ -166,6 +167,13 @@ class Analysis:
             known = self._abreast[loop] = lanes_abreast(loop, self.machine, self.bounds)
         return known
 
+    def shares_loads(self, loop: For) -> bool:
+        """Whether iterations of an unrolled loop load what others of it do, as windows that overlap do."""
+        known = self._shared.get(loop)
+        if known is None:
+            known = self._shared[loop] = _shares_loads(loop)
+        return known
+
     def may_mask(self, loop: For) -> bool:
         """Whether vectors of a vectorized loop over registers may have lanes that do not count.
 
@@ -254,6 +262,32 @@ class Analysis:
     def value_bytes(self, dtype: str) -> int:
         """Bytes of a value of a dtype in a register."""
         return 4 if is_narrow_float(dtype, self.machine) else dtype_info(dtype).bytes
+
+
+def _shares_loads(loop: For) -> bool:
+    """See `Analysis.shares_loads`; it does where that is not seen."""
+    steps = range(1, loop.extent if isinstance(loop.extent, int) else 1)
+    loops = [stmt for stmt in walk_statements(loop.body) if isinstance(stmt, For)]
+    kinds = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
+    inner = [(one.var, one.extent) for one in loops if one.kind in kinds and isinstance(one.extent, int)]
+
+    def recurs(index: Expr) -> bool:
+        """Whether other iterations have values of an index that one has."""
+        step = coefficient(index, loop.var)
+        if not step:
+            return True
+        for var, extent in inner:
+            by = coefficient(index, var)
+            if by is None:
+                return True
+            places = (divmod(step * apart, by) for apart in steps if by)
+            if any(rest == 0 and abs(place) < extent for place, rest in places):
+                return True
+        return False
+
+    reads = accesses_of(loop.body).reads
+    places = (indices for buffer, found in reads.items() if buffer.scope != "register" for indices in found)
+    return any(all(map(recurs, indices)) for indices in places)
 
 
 def _union(sets: Iterable[frozenset[Item]]) -> frozenset[Item]:

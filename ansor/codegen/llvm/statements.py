@@ -5,7 +5,7 @@
   instructions (`ansor.ir.code_size`), as only loops can be that a schedule unrolls by name
   (`ansor.ir.passes.unroll`), are loops instead, the outer ones first, unless the constants say which register
   is meant. Stores that fill each other's gaps, or rows, are put together (`ansor.codegen.llvm.interleave`).
-  Steps of a reduction whose accumulators take more than half of the registers load what they read each for
+  Steps of a reduction whose accumulators take more than half of the registers load what they share each for
   itself (`Memory.load_anew`).
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, or of
   several times as many (`ansor.codegen.llvm.abreast`), then one of which some lanes do not count, or smaller
@@ -232,7 +232,8 @@ class Function:
             return
         if self.interleaving.store(loop, env):
             return
-        apart = not in_registers and 2 * self._accumulators > self.machine.num_registers
+        full = not in_registers and 2 * self._accumulators > self.machine.num_registers
+        apart = full and self.analysis.shares_loads(loop)
         for iteration in range(extent.const):
             if apart and iteration:
                 self.memory.load_anew()
@@ -296,12 +297,12 @@ class Function:
 
     def _alloc(self, stmt: Alloc, env: Env) -> None:
         buffer, pointers = stmt.buffer, self.memory.pointers
+        if buffer.scope == "register":
+            self._registers(stmt, env)
+            return
         if buffer in pointers:  # another run of the same Alloc, in an unrolled loop: the same memory
             pointers[buffer].generation += 1
             self.statement(stmt.body, env)
-            return
-        if buffer.scope == "register":
-            self._registers(stmt, env)
             return
         symbolic = not all(isinstance(extent, int) for extent in buffer.shape)
         size = 0 if symbolic else max(1, buffer.size_bytes)
@@ -325,12 +326,13 @@ class Function:
         """
         buffer = stmt.buffer
         *outer, width = buffer.constant_shape or (1,)
-        value_bytes = self.analysis.value_bytes(buffer.dtype)
-        pieces = _pieces(0, width, self._lanes(value_bytes), self._most_masked(value_bytes))
-        rows = TileRows(prod(outer), width, pitch=sum(lanes for _, lanes, _ in pieces))
-        size = rows.elements * dtype_info(buffer.dtype).bytes
-        self._stack_bytes += size
-        self.memory.pointers[buffer] = Pointer(self.fn.slot(size), 64, rows=rows)
+        if buffer not in self.memory.pointers:
+            value_bytes = self.analysis.value_bytes(buffer.dtype)
+            pieces = _pieces(0, width, self._lanes(value_bytes), self._most_masked(value_bytes))
+            rows = TileRows(prod(outer), width, pitch=sum(lanes for _, lanes, _ in pieces))
+            size = rows.elements * dtype_info(buffer.dtype).bytes
+            self._stack_bytes += size
+            self.memory.pointers[buffer] = Pointer(self.fn.slot(size), 64, rows=rows)
         around = self._accumulators
         self._accumulators = registers_of(buffer.elements, width, buffer.dtype, self.machine.vector_bits)
         self.statement(stmt.body, env)
