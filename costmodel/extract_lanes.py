@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ansor.ir.passes.lane_reduction import MOST_VECTORS, makes_whole_vectors, pays, strided_load
+from ansor.ir.passes.lane_reduction import (
+    LONGEST_JOINED,
+    MOST_VECTORS,
+    makes_whole_vectors,
+    pays,
+    strided_load,
+)
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.strides import MOST_APART
 from costmodel.extract_columns import Bools, Columns, Group, Ints
@@ -109,12 +115,13 @@ def _joined(columns: Columns, inner: Ints, steps: Bools, width: Floats, chosen: 
     while True:
         outer = np.where(steps[:, pending] & (loops < outer), loops, -1).max(axis=0, initial=-1)
         fits = (outer >= 0) & ~makes_whole_vectors(length, width[pending])
+        total = length * columns.extent[np.maximum(outer, 0), pending]
+        fits &= total <= LONGEST_JOINED
         fits &= _continues(columns, pending, inner[pending], np.maximum(outer, 0), length)
         if not fits.any():
             return np.asarray(joined)
-        pending, outer, length = pending[fits], outer[fits], length[fits]
+        pending, outer, length = pending[fits], outer[fits], total[fits]
         joined[outer, pending] = True
-        length = length * columns.extent[outer, pending]
 
 
 def _continues(columns: Columns, at: Ints, inner: Ints, outer: Ints, length: Floats) -> Bools:

@@ -258,6 +258,7 @@ def images(*shape: int, reach: int = 0, dtype: str = "float32") -> list[Tensor]:
         images(7, 7, reach=1),
         images(7, 7, dtype="float16"),
         images(6, 64, dtype="bfloat16"),
+        images(400_000_000, 7),
     ],
     ids=lambda tensors: f"{tensors[0].shape} {tensors[0].dtype}",
 )

@@ -185,6 +185,13 @@ def test_the_first_loops_that_fill_vectors_together_become_one():
     assert "r0" in loops(nest)
 
 
+@pytest.mark.parametrize(("shape", "joined"), [((46340, 46341), True), ((46341, 46341), False)])
+def test_loops_are_joined_as_far_as_an_index_counts(shape, joined):
+    """46340 * 46341 is less than 2**31, and 46341**2 is not."""
+    s, tensors = sum_of_images(shape)
+    assert ("r0" not in loops(lower(s, tensors, limits=LIMITS))) == joined
+
+
 def test_rows_with_something_between_them_stay_rows():
     assert in_lanes(check(*sum_of_images((7, 7), reach=1))) == []
     assert in_lanes(check(*sum_of_images((6, 40), reach=2, scale=True))) == [(2, 16)]

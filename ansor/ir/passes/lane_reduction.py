@@ -17,8 +17,8 @@ independent vectors, which are combined pairwise at the end:
 A remainder of the loop goes into the first vectors. Only sums, products, minima and maxima of what lies
 next to each other along the innermost reduction loop are treated so; beside that something may lie up to four
 elements apart, as the weights of three channels do. Reduction loops around it whose elements lie end to end
-become one loop with it, unless it makes whole vectors by itself: 7 rows of 7 pixels are one of 49, of which
-2048 sums take 3.7 us instead of 13 on two cores of an Emerald Rapids.
+become one loop with it, as far as an index counts and unless it makes whole vectors by itself: 7 rows of 7
+pixels are one of 49, of which 2048 sums take 3.7 us instead of 13 on two cores of an Emerald Rapids.
 
 This is done where it takes fewer instructions (`pays`). Against vectors across elements it does where these
 are much shorter than the machine's, as the three colours of a pixel are: then a vector loop over elements
@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ansor.dtypes import int_range
 from ansor.ir.code_size import Count, value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.rewriting import guarded, replace_in
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 REGISTER: Final = "register"
 MOST_VECTORS: Final = 4
 """Independent accumulators of one element: an addition takes about four cycles."""
+LONGEST_JOINED: Final = int_range(INDEX_DTYPE)[1]
+"""Iterations of a loop that others are joined to, at most: one variable numbers them."""
 
 _Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
 _Length = int | NDArray[np.floating[Any]]
@@ -179,7 +182,7 @@ def _joined(tile: RegisterTile, reads: Sequence[Load], lanes: int) -> RegisterTi
         extent = int_value(loop.extent)
         if extent is None or length is None or makes_whole_vectors(length, lanes) or loop.var in guarding:
             break
-        if not _continues(reads, loop.var, tile.reduce[-1].var, length):
+        if length * extent > LONGEST_JOINED or not _continues(reads, loop.var, tile.reduce[-1].var, length):
             break
         joined.insert(0, loop)
         length *= extent
