@@ -1,9 +1,14 @@
 """Reductions along memory: in lanes, with the same result, and only where that is possible."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ansor import te
+from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, For, LoopKind, walk_statements
@@ -12,6 +17,7 @@ from ansor.ir.verify import check_nest
 from ansor.runtime.build import build
 from ansor.schedule.lowering import lower
 from ansor.te.interp import evaluate
+from tests.program_laws import Case
 
 LIMITS = RegisterLimits(vector_bits=512, num_registers=32)
 REDUCERS = {"sum": te.sum, "prod": te.prod, "min": te.min, "max": te.max}
@@ -287,3 +293,83 @@ def test_vectors_much_shorter_than_the_machines_give_way(rows, terms, annotated)
 def test_vectors_stay_where_terms_are_few_or_far_apart(channels, terms):
     s, tensors, _ = narrow_product(8, channels, terms)
     assert in_lanes(check(s, tensors)) == []
+
+
+def tiled_rows(rows, terms, tile=1, dtype="float32", reducer="sum"):
+    """The reductions of rows, in tiles of so many, scaled by something that lies three elements apart."""
+    x, w = te.placeholder((rows, terms), dtype, "X"), te.placeholder((terms, 3), dtype, "W")
+    k = te.reduce_axis((0, terms), "k")
+    r = te.compute((rows,), lambda i: REDUCERS[reducer](x[i, k] * w[k, 1], axis=k), name="R")
+    s = te.create_schedule(r)
+    i, inner = s[r].split(r.op.axis[0], factor=tile)
+    s[r].reorder(i, k, inner)
+    return s
+
+
+@pytest.mark.parametrize("terms", [0, 1, 15, 16, 17, 47, 63, 64, 65, 100, 128, 200])
+@pytest.mark.parametrize("reducer", sorted(REDUCERS))
+def test_rows_of_symbolic_length(reducer, terms):
+    m = te.var("m")
+    for rows, tile, dtype in ((5, 1, "int32"), (7, 2, "float32"), (5, 1, "int8")):
+        s = tiled_rows(rows, m, tile, dtype, reducer)
+        case = Case.of(s.state, {m: terms})
+        nest = lower(s, limits=LIMITS)
+        assert in_lanes(nest)
+        case.check_interpreted(nest)
+        case.check_compiled(nest)
+
+
+def test_the_rest_of_a_symbolic_row_goes_into_the_first_vector():
+    """Vector by vector, then the lanes that are left."""
+    x, r = row_reduction(te.var("n"))
+    lines = str(lower(te.create_schedule(r), [x, r], limits=LIMITS)).splitlines()
+    first = next(number for number, line in enumerate(lines) if "for k" in line)
+    assert [line.removeprefix("  ") for line in lines[first : first + 11]] == [
+        "for k.s in 0..n//64:",
+        "  unroll u_1 in 0..4:",
+        "    vectorize v_1 in 0..16:",
+        "      R.lanes[u_1, v_1] = R.lanes[u_1, v_1] + X[i, k.s*64 + u_1*16 + v_1]",
+        "if n%64 >= 1:",
+        "  for k.w in 0..n%64//16:",
+        "    vectorize v_2 in 0..16:",
+        "      R.lanes[0, v_2] = R.lanes[0, v_2] + X[i, n//64*64 + k.w*16 + v_2]",
+        "  if n%16 >= 1:",
+        "    vectorize v_3 in 0..16:",
+        "      if v_3 < n%16:",
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 2, 3, 4, 22, 90])
+def test_a_reduction_over_less_than_nothing_is_its_identity(size):
+    n = te.var("n")
+    x, k = te.placeholder((n,), "int32", name="X"), te.reduce_axis((0, n - 3), name="k")
+    r = te.compute((1,), lambda i: te.sum(x[k + 3] * 2, axis=k), name="R")
+    nest = lower(te.create_schedule(r), [x, r], limits=LIMITS)
+    x = np.arange(size, dtype=np.int32)
+
+    assert in_lanes(nest) == [(4, 16)]
+    assert build(nest)(x) == 2 * x[3:].sum()
+
+
+@pytest.mark.parametrize("rows", ["constant", "symbolic"])
+@settings(max_examples=12, deadline=None)
+@given(count=st.integers(1, 6), terms=st.integers(0, 300), tile=st.integers(1, 3))
+def test_rows_of_random_length(rows, count, terms, tile):
+    n, m = te.var("n"), te.var("m")
+    s = tiled_rows(count if rows == "constant" else n, m, tile)
+    case = Case.of(s.state, {m: terms} if rows == "constant" else {n: count, m: terms})
+    nest = lower(s, limits=LIMITS)
+    assert tile > 1 or in_lanes(nest)
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "haswell", "znver4"])
+def test_sums_of_symbolic_rows_are_those_of_vectors(cpu):
+    """But for what is left of the last vector, where the CPU has no masks."""
+    x, r = row_reduction(te.var("n"))
+    target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}"
+    text = build(te.create_schedule(r), [x, r], target=target).get_source("ll")
+    lanes = Machine.for_target(target).vector_bits // 32
+    assert len(re.findall(rf"= fadd(?: \w+)* <{lanes} x float>", text)) >= 8
+    assert len(re.findall(r"= fadd(?: \w+)* float\b", text)) <= 2

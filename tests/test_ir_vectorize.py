@@ -1,14 +1,21 @@
 """Loops that the schedule left alone become vector code where that is legal."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import ansor
 from ansor import te
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, If, LoopKind, walk_statements
 from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.runtime.build import build
 from ansor.schedule.lowering import lower
 from ansor.te.interp import evaluate
+from tests.program_laws import Case
 
 LIMITS = RegisterLimits(vector_bits=512, num_registers=32)
 
@@ -102,8 +109,9 @@ def test_strided_stores_and_reductions_stay_scalar():
     assert lanes(lower(s, [X, T, R], limits=LIMITS)) == []
 
 
-def test_the_schedule_as_written_is_left_alone_in_simple_mode():
-    s, args = elementwise((64,))
+@pytest.mark.parametrize("extent", [64, te.var("n")])
+def test_the_schedule_as_written_is_left_alone_in_simple_mode(extent):
+    s, args = elementwise((extent,))
 
     assert lanes(lower(s, args, simple_mode=True)) == []
 
@@ -119,3 +127,86 @@ def test_vectorised_programs_compute_the_same(shape, parallel):
     run_nest(lower(s, args, limits=LIMITS), [x, out], check_races=True)
 
     np.testing.assert_array_equal(evaluate([args[1]], {args[0]: x})[args[1]], out)
+
+
+def test_a_loop_of_any_length_is_whole_vectors_and_one_of_which_some_lanes_count():
+    n, m = te.var("n"), te.var("m")
+    s, args = elementwise((n, m))
+    s[args[1]].parallel(args[1].op.axis[0])
+
+    assert str(lower(s, args, limits=LIMITS)).splitlines()[1:] == [
+        "parallel i0 in 0..n:",
+        "  for i1 in 0..m//16:",
+        "    vectorize i1.v in 0..16:",
+        "      Y[i0, i1*16 + i1.v] = X[i0, i1*16 + i1.v]*2.0 + 1.0",
+        "  if m%16 >= 1:",
+        "    vectorize i1_1 in 0..16:",
+        "      if i1_1 < m%16:",
+        "        Y[i0, m//16*16 + i1_1] = X[i0, m//16*16 + i1_1]*2.0 + 1.0",
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "int64"])
+def test_loops_of_any_length_compute_the_same(dtype, size):
+    n = te.var("n")
+    X = te.placeholder((n,), dtype, name="X")
+    Y = te.compute((n,), lambda i: X[i] + X[n - 1 - i], name="Y")
+    case = Case.of(te.create_schedule(Y).state, {n: size})
+    nest = lower(case.state, limits=LIMITS)
+
+    assert lanes(nest) == 2 * [512 // (8 * np.dtype(dtype).itemsize)]
+    case.check_interpreted(nest, check_races=True)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize("size", [0, 2, 3, 4, 18, 19, 20])
+def test_a_loop_of_less_than_no_iterations_does_nothing(size):
+    n = te.var("n")
+    X = te.placeholder((n,), "int32", name="X")
+    T = te.compute((n - 3,), lambda i: X[i] + X[i + 3], name="T")
+    Y = te.compute((n,), lambda i: te.if_then_else(i < n - 3, T[i], X[i]), name="Y")
+    nest = lower(te.create_schedule(Y), [X, Y], limits=LIMITS)
+    x = np.arange(size, dtype=np.int32) + 5
+    expected = x.copy()
+    expected[: max(size - 3, 0)] += x[3:]
+
+    assert set(lanes(nest)) == {16}
+    np.testing.assert_array_equal(build(nest)(x), expected)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@settings(max_examples=12, deadline=None)
+@given(rows=st.integers(0, 9), columns=st.integers(0, 200), split=st.booleans())
+def test_rows_of_any_length_compute_the_same(parallel, rows, columns, split):
+    n, m = te.var("n"), te.var("m")
+    X, W = te.placeholder((n, m), name="X"), te.placeholder((m,), name="W")
+    Y = te.compute((n, m), lambda i, j: X[i, j] * W[j] + te.cast(j, "float32"), name="Y")
+    Z = te.compute((m, n), lambda j, i: te.maximum(Y[i, j], Y[i, 0]), name="Z")
+    s = te.create_schedule(Z)
+    if split:
+        s[Y].split(Y.op.axis[1], nparts=3)
+    if parallel:
+        s[Y].parallel(Y.op.axis[0])
+        s[Z].parallel(Z.op.axis[0])
+    case = Case.of(s.state, {n: rows, m: columns})
+    nest = lower(s, limits=LIMITS)
+    assert 16 in lanes(nest)
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "length"), [("x86-64", 4), ("haswell", 8), ("znver4", 16), ("skylake-avx512", 16)]
+)
+def test_nothing_but_vectors_is_computed_in_a_loop_of_any_length(cpu, length):
+    """On CPUs with masks and without."""
+    n = te.var("n")
+    X = te.placeholder((n,), name="X")
+    Y = te.compute((n,), lambda i: te.tanh(X[i]), name="Y")
+    target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}"
+    text = ansor.build(te.create_schedule(Y), [X, Y], target=target).get_source("ll")
+    body = text[text.index("define") :]
+
+    assert f"<{length} x float>" in body
+    assert not re.findall(r"= (?:call|load|f\w+)(?: \w+)* (?:float|double)\b", body)

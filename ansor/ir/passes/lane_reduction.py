@@ -14,11 +14,14 @@ independent vectors, which are combined pairwise at the end:
                                ...
                                B[i] = B[i] + B.lanes[0, 0]
 
-A remainder of the loop goes into the first vectors. Only sums, products, minima and maxima of what lies
-next to each other along the innermost reduction loop are treated so; beside that something may lie up to four
-elements apart, as the weights of three channels do. Reduction loops around it whose elements lie end to end
-become one loop with it, as far as an index counts and unless it makes whole vectors by itself: 7 rows of 7
-pixels are one of 49, of which 2048 sums take 3.7 us instead of 13 on two cores of an Emerald Rapids.
+A remainder of the loop goes into the first vectors. Where the loop's extent is symbolic it goes there vector
+by vector, and of the last one as many lanes count as are left.
+
+Only sums, products, minima and maxima of what lies next to each other along the innermost reduction loop are
+treated so; beside that something may lie up to four elements apart, as the weights of three channels do.
+Reduction loops around it whose elements lie end to end become one loop with it, as far as an index counts and
+unless it makes whole vectors by itself: 7 rows of 7 pixels are one of 49, of which 2048 sums take 3.7 us
+instead of 13 on two cores of an Emerald Rapids.
 
 This is done where it takes fewer instructions (`pays`). Against vectors across elements it does where these
 are much shorter than the machine's, as the three colours of a pixel are: then a vector loop over elements
@@ -38,8 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.dtypes import int_range
+from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import Count, value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
+from ansor.ir.passes.vectorize import are_left, divided
 from ansor.ir.rewriting import guarded, replace_in
 from ansor.ir.strides import MOST_APART, step_of
 from ansor.ir.terms import combination_of, identity_of
@@ -51,6 +56,7 @@ from ansor.te.expr import (
     Expr,
     Load,
     Var,
+    binary,
     const,
     distinct_nodes,
     free_vars,
@@ -67,6 +73,9 @@ MOST_VECTORS: Final = 4
 LONGEST_JOINED: Final = int_range(INDEX_DTYPE)[1]
 """Iterations of a loop that others are joined to, at most: one variable numbers them."""
 
+LONG: Final = 256
+"""Iterations that a loop of symbolic extent is taken to have."""
+
 _Step = TypeVar("_Step", int, NDArray[np.floating[Any]])
 _Length = int | NDArray[np.floating[Any]]
 
@@ -74,7 +83,7 @@ _Maker = Callable[[tuple[Expr, ...], Expr, Expr], Stmt]
 """Makes the statement for an element of the tile, one of its vectors and a lane."""
 
 
-def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
+def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) -> Stmt | None:
     """
     Accumulate the elements of a tile in vectors that run along the innermost reduction loop.
 
@@ -84,6 +93,8 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         A reduction.
     limits
         What it may use of the registers.
+    bounds
+        Ranges of all variables.
 
     Returns
     -------
@@ -99,17 +110,21 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
         return None
     strided = _strided_loads(tile, reads)
     tile = _joined(tile, reads, lanes)
-    extent = int_value(tile.reduce[-1].extent)
-    if extent is None or extent < lanes:
+    extent = _length(tile.reduce[-1])
+    if extent < lanes:
         return None
-    elements = prod(tile.extents)
-    terms = prod(size for loop in tile.reduce if (size := int_value(loop.extent)) is not None)
+    elements, terms = prod(tile.extents), prod(map(_length, tile.reduce))
     if strided is None or not pays(terms, elements, tile.accumulators(limits), lanes, strided):
         return None
     vectors, alone = min(MOST_VECTORS, 1 << ((extent // lanes).bit_length() - 1)), tile.scalar()
     while vectors > 1 and not alone.fits(limits, vectors):
         vectors //= 2
-    return _LaneReduction(tile, vectors, lanes).build() if alone.fits(limits, vectors) else None
+    return _LaneReduction(tile, vectors, lanes, bounds).build() if alone.fits(limits, vectors) else None
+
+
+def _length(loop: For) -> int:
+    extent = int_value(loop.extent)
+    return LONG if extent is None else extent
 
 
 def pays(
@@ -220,9 +235,10 @@ def _continues(reads: Sequence[Load], outer: Var, inner: Var, length: int) -> bo
 class _LaneReduction:
     """The statements of one such reduction."""
 
-    def __init__(self, tile: RegisterTile, vectors: int, lanes: int) -> None:
+    def __init__(self, tile: RegisterTile, vectors: int, lanes: int, bounds: Bounds) -> None:
         self.tile = tile
         (self.update,) = tile.updates
+        self.bounds = bounds
         self.vectors = vectors
         self.lanes = lanes
         found = combination_of(self.update)
@@ -234,16 +250,20 @@ class _LaneReduction:
 
     def build(self) -> Stmt:
         """Allocate the accumulators around everything."""
-        along = self.tile.reduce[-1]
-        extent = int_value(along.extent)
-        assert extent is not None
+        extent = self.tile.reduce[-1].extent
+        length = int_value(extent)
+        body = self._of_any_length(extent) if length is None else self._of_length(length)
+        for loop in reversed(self.tile.reduce[:-1]):
+            body = For(loop.var, loop.extent, loop.kind, body)
+        return Alloc(self.registers, seq(self._start(), body, *self._combined(), self._result()))
+
+    def _of_length(self, extent: int) -> Stmt:
+        """Take all terms of the innermost loop in."""
         step = self.vectors * self.lanes
         parts: list[Stmt] = []
         count = extent // step
         if count > 1:
-            strip = Var(f"{along.var.name}.s", along.var.dtype)
-            terms = self._terms(_times(strip, step), self.vectors, self.lanes)
-            parts.append(For(strip, count, along.kind, terms))
+            parts.append(self._strips(count))
         else:
             parts.append(self._terms(Const(0, INDEX_DTYPE), self.vectors, self.lanes))
         start = count * step
@@ -252,23 +272,48 @@ class _LaneReduction:
         start += whole * self.lanes
         if start < extent:
             parts.append(self._terms(Const(start, INDEX_DTYPE), 1, extent - start))
-        body = seq(*parts)
-        for loop in reversed(self.tile.reduce[:-1]):
-            body = For(loop.var, loop.extent, loop.kind, body)
-        return Alloc(self.registers, seq(self._start(), body, *self._combined(), self._result()))
+        return seq(*parts)
+
+    def _of_any_length(self, extent: int | Expr) -> Stmt:
+        """The same where their number is symbolic."""
+        assert isinstance(extent, Expr)
+        step = self.vectors * self.lanes
+        count, left = divided(extent, step)
+        whole, _ = divided(left, self.lanes)
+        before, few = divided(extent, self.lanes)
+        vector = self._variable("w")
+        first = _plus(_times(count, step), _times(vector, self.lanes))
+        parts = [
+            For(vector, whole, LoopKind.SERIAL, self._terms(first, 1, self.lanes)),
+            guarded(
+                are_left(extent, self.lanes, self.bounds),
+                self._terms(_times(before, self.lanes), 1, self.lanes, few),
+            ),
+        ]
+        return seq(self._strips(count), guarded(are_left(extent, step, self.bounds), seq(*parts)))
+
+    def _strips(self, count: int | Expr) -> Stmt:
+        strip = self._variable("s")
+        terms = self._terms(_times(strip, self.vectors * self.lanes), self.vectors, self.lanes)
+        return For(strip, count, self.tile.reduce[-1].kind, terms)
+
+    def _variable(self, name: str) -> Var:
+        along = self.tile.reduce[-1].var
+        return Var(f"{along.name}.{name}", along.dtype)
 
     def _start(self) -> Stmt:
         neutral = identity_of(self.op, self.dtype)
         return self._everywhere(self.vectors, self.lanes, lambda at, u, v: self._store((*at, u, v), neutral))
 
-    def _terms(self, first: Expr, vectors: int, lanes: int) -> Stmt:
-        """Take `vectors * lanes` terms in, from iteration `first` on."""
+    def _terms(self, first: Expr, vectors: int, lanes: int, few: Expr | None = None) -> Stmt:
+        """Take `vectors * lanes` terms in, from iteration `first` on; of one vector the first `few` ones."""
         along = self.tile.reduce[-1].var
 
         def update(at: tuple[Expr, ...], u: Expr, v: Expr) -> Stmt:
             place = _plus(_plus(first, _times(u, self.lanes)), v)
             names = {**self._names(at), along: place}
             guards = tuple(replace_in(guard, names, {}) for guard in self.tile.guards)
+            guards = guards if few is None else (*guards, binary(BinaryOp.LT, v, few))
             mine = self._load((*at, u, v))
 
             def in_registers(node: Expr) -> Expr | None:

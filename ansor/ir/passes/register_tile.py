@@ -164,7 +164,7 @@ def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt
         return _promote_sequence(stmt, limits, test)
     tile = _worth_promoting(stmt, limits, test)
     if tile is not None:
-        return _in_lanes(tile, limits) or promoted(tile)
+        return _in_lanes(tile, limits, test.bounds) or promoted(tile)
     return map_statements(stmt, lambda inner: _promote(inner, limits, test))
 
 
@@ -176,7 +176,7 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
         if tile is None:
             result.append(_promote(one, limits, test))
             continue
-        in_lanes = _in_lanes(tile, limits)
+        in_lanes = _in_lanes(tile, limits, test.bounds)
         if in_lanes is not None:
             result.append(in_lanes)
             continue
@@ -196,8 +196,8 @@ def _worth_promoting(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest)
     return None if limits.per_thread and any(x.scope == "local" for x in tile.targets) else tile
 
 
-def _in_lanes(tile: RegisterTile, limits: RegisterLimits) -> Stmt | None:
-    return None if limits.per_thread else reduce_in_lanes(tile, limits)
+def _in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) -> Stmt | None:
+    return None if limits.per_thread else reduce_in_lanes(tile, limits, bounds)
 
 
 def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | None:

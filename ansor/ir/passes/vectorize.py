@@ -8,6 +8,9 @@ that divides it if that is at least half a vector; else short loops become one v
 long ones a vectorised bulk and a vectorised rest. So do serial loops that would otherwise take more vectors,
 but for those of reductions, whose elements stay in registers only if all their vectors are alike. A parallel
 loop is treated likewise, its strips remaining parallel; other annotated loops stay as they are.
+
+Of a loop whose extent n is symbolic, `n // lanes` vectors are whole, and one, if any, has `n % lanes` lanes
+that count. It has to run along memory as a whole.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from ansor.dtypes import dtype_info
 from ansor.ir.bounds import Bounds
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, For, LoopKind, Stmt, Store, seq, walk_statements
-from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, replace_in
+from ansor.ir.rewriting import fresh_copy, guarded, map_expressions, map_statements, replace_in
+from ansor.ir.simplify import interval
 from ansor.ir.strides import runs_along
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Expr, Var, const, int_value
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, binary, const, int_value
 
 _KINDS = frozenset({LoopKind.SERIAL, LoopKind.PARALLEL})
 
@@ -52,10 +56,12 @@ def _visit(stmt: Stmt, bits: int, bounds: Bounds, alike: bool, test: Independenc
 def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
     extent = int_value(loop.extent)
     stores = [s for s in walk_statements(loop.body) if isinstance(s, Store)]
-    if extent is None or extent < 2 or not stores:
+    if (extent is not None and extent < 2) or not stores:
         return loop
     lanes = lanes_for(stores, bits)
     direct = all(runs_along(s.buffer, s.indices, loop.var, bounds) for s in stores)
+    if extent is None:
+        return _of_any_length(loop, lanes, bounds) if direct else loop
     if extent <= lanes:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body) if direct else loop
     fewest = -(-extent // lanes)
@@ -76,6 +82,32 @@ def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
     )
 
 
+def _of_any_length(loop: For, lanes: int, bounds: Bounds) -> Stmt:
+    """Whole vectors, and one of which as many lanes count as are left."""
+    extent = loop.extent
+    assert isinstance(extent, Expr)
+    count, left = divided(extent, lanes)
+    lane = Var(loop.var.name, loop.var.dtype)
+    tail = _replace(fresh_copy(loop.body), loop.var, _plus(_times(count, lanes), lane))
+    rest = For(lane, lanes, LoopKind.VECTORIZED, guarded((binary(BinaryOp.LT, lane, left),), tail))
+    return seq(_strips(loop, loop.body, count, lanes), guarded(are_left(extent, lanes, bounds), rest))
+
+
+def divided(extent: Expr, length: int) -> tuple[Expr, Expr]:
+    """How many pieces of a length iterations make, and how many iterations are left."""
+    by = Const(length, extent.dtype)
+    count, left = (Binary(op, extent, by, extent.dtype) for op in (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD))
+    return count, left
+
+
+def are_left(extent: Expr, length: int, bounds: Bounds) -> tuple[Expr, ...]:
+    """The conditions that iterations are left; a loop of less than no iterations has none."""
+    _, left = divided(extent, length)
+    low, _ = interval(extent, bounds)
+    counted = (left,) if low is not None and low >= 0 else (left, extent)
+    return tuple(binary(BinaryOp.GT, number, Const(0, number.dtype)) for number in counted)
+
+
 def lanes_for(stores: Iterable[Store], vector_bits: int) -> int:
     """How many elements a vector has that is stored by some stores, the widest of which fills a register."""
     return max(2, vector_bits // max(dtype_info(store.buffer.dtype).bits for store in stores))
@@ -94,7 +126,7 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
     )
 
 
-def _strips(loop: For, body: Stmt, count: int, lanes: int) -> Stmt:
+def _strips(loop: For, body: Stmt, count: int | Expr, lanes: int) -> Stmt:
     """`count` vectors of `lanes` elements."""
     strip, lane = Var(loop.var.name, loop.var.dtype), Var(f"{loop.var.name}.v", loop.var.dtype)
     vector = _replace(body, loop.var, _plus(_times(strip, lanes), lane))
