@@ -149,7 +149,7 @@ class Body:
     is_reduction
         Whether the value updates the stored element.
     conditions
-        What has to hold of its axes for a point of the reduction to count; guards, not part of the value.
+        What has to hold of its axes for a point of the reduction to count, and keeps it out of lanes.
     store_bits, lane_bits
         Size of an element in memory, and while it is computed with [bits].
     is_float
@@ -241,9 +241,12 @@ def _combines_pairs(root: Expr, reads: Sequence[Expr]) -> bool:
 
 
 def _conditions(root: Expr) -> tuple[Expr, ...]:
-    """The parts of a reduction's condition that are about its axes alone."""
-    parts = conjuncts(root.condition) if isinstance(root, Reduce) and root.condition is not None else ()
-    return tuple(part for part in parts if not reads_memory(part))
+    """The parts of a reduction's condition that keep it out of lanes: of its axes alone, or beside data."""
+    if not isinstance(root, Reduce) or root.condition is None:
+        return ()
+    parts, axes = conjuncts(root.condition), set(root.axes)
+    beside = any(map(reads_memory, parts))
+    return tuple(part for part in parts if not reads_memory(part) and (beside or free_vars(part) <= axes))
 
 
 _ZERO: Final[Counts] = (0.0,) * len(COUNTS)

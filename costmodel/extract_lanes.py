@@ -1,8 +1,8 @@
 """Which reductions the emitter does in lanes, decided for all columns at once.
 
 The counterpart of `ansor.ir.passes.lane_reduction`: sums, products, minima and maxima whose innermost
-reduction loop, or several that lie end to end, runs along memory and has no guard, where that takes fewer
-instructions than vectors across elements.
+reduction loop, or several that lie end to end, runs along memory, whichever elements its terms count for,
+where that takes fewer instructions than vectors across elements.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -271,6 +272,23 @@ def test_the_plan_of_rows_end_to_end_is_what_lowering_makes(
     assert sum(check(task, population, RegisterLimits(*limits)) for population in populations)
     for population in populations:
         check(task, odd_lengths(population, 9), RegisterLimits(*limits))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(
+    "condition",
+    [lambda i, k: k != i, lambda i, k: (k + i) % 3 > 0, lambda i, k: k % 3 > 0],
+    ids=["apart", "of both", "of the terms"],
+)
+def test_the_plan_of_rows_under_a_condition_is_what_lowering_makes(
+    condition: Callable[[Var, Var], Expr], dtype: str
+) -> None:
+    x, k = te.placeholder((24, 200), dtype, name="X"), te.reduce_axis((0, 200), name="k")
+    task = task_of(
+        [x, te.compute((24,), lambda i: te.sum(x[i, k], axis=k, where=condition(i, k)), name="Sum")]
+    )
+    for population in sample(task, 12, 8):
+        check(task, population)
 
 
 def sums(*shape: int, channels: int) -> list[Tensor]:

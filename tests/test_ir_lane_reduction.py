@@ -89,6 +89,78 @@ def test_rows_under_a_condition_on_data(n, reducer):
     assert len(in_lanes(nest)) == (n >= 16)
 
 
+CONDITIONS = {
+    "causal": lambda i, k: k <= i,
+    "rest": lambda i, k: k > i,
+    "band": lambda i, k: te.all(k <= i, i - k < 20),
+    "apart": lambda i, k: k != i,
+    "every other": lambda i, k: (i + k) % 2 == 0,
+    "most": lambda i, k: k >= i % 3,
+}
+
+
+def rows_where(condition, rows, terms, tile=1, reducer="sum"):
+    x, k = te.placeholder((rows, terms), "int32", "X"), te.reduce_axis((0, terms), "k")
+    r = te.compute((rows,), lambda i: REDUCERS[reducer](x[i, k], axis=k, where=condition(i, k)), name="R")
+    s = te.create_schedule(r)
+    i, inner = s[r].split(r.op.axis[0], factor=tile)
+    s[r].reorder(i, k, inner)
+    return s
+
+
+@pytest.mark.parametrize("tile", [1, 3])
+@pytest.mark.parametrize("reducer", ["sum", "max"])
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+def test_rows_under_a_condition_on_their_place(condition, reducer, tile):
+    """Parts of which all terms count are in lanes, and so is a loop that cannot be parted."""
+    s = rows_where(condition, 100, 120, tile, reducer)
+    case = Case.of(s.state)
+    nest = lower(s, limits=LIMITS)
+    assert in_lanes(nest)
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
+def test_what_is_left_of_a_parted_loop_is_not_in_lanes():
+    """In tiles of three rows it is two terms of each."""
+    s = rows_where(lambda i, k: k <= i, 99, 120, tile=3)
+    nest = lower(s, limits=LIMITS)
+    assert in_lanes(nest) == [(3, 4, 16)]
+    assert "R.acc" in [buffer.name for buffer in scratch(nest)]
+
+
+def test_a_condition_that_cannot_be_parted_chooses_in_each_lane():
+    s = rows_where(lambda i, k: k != i, 8, 128)
+    nest = str(lower(s, limits=LIMITS))
+    assert "select(k.s*64 + u_1*16 + v_1 != i.0, R.lanes[u_1, v_1] + X" in nest
+    assert "if " not in nest
+
+
+@pytest.mark.parametrize("terms", [0, 1, 63, 64, 65, 200])
+def test_a_split_of_a_symbolic_row_is_in_lanes(terms):
+    n, m = te.var("n"), te.var("m")
+    x, k = te.placeholder((n, m), name="X"), te.reduce_axis((0, m), "k")
+    r = te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="R")
+    s = te.create_schedule(r)
+    s[r].split(k, factor=64)
+    case = Case.of(s.state, {n: 5, m: terms})
+    nest = lower(s, limits=LIMITS)
+    assert in_lanes(nest) == [(4, 16)]
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize("terms", [0, 1, 40, 130])
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
+def test_symbolic_rows_under_a_condition_on_their_place(condition, terms):
+    n, m = te.var("n"), te.var("m")
+    s = rows_where(condition, n, m)
+    case = Case.of(s.state, {n: 50, m: terms})
+    nest = lower(s, limits=LIMITS)
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
 def test_a_condition_whose_data_lie_apart_keeps_rows_scalar():
     x, m = te.placeholder((5, 64), name="X"), te.placeholder((64, 5), "int32", "M")
     k = te.reduce_axis((0, 64), "k")

@@ -106,8 +106,6 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) 
     lanes = limits.vector_bits // bits
     if reads is None or lanes < 2 or bits < 8:
         return None
-    if any(tile.reduce[-1].var in free_vars(guard) for guard in tile.guards):
-        return None
     strided = _strided_loads(tile, reads)
     tile = _joined(tile, reads, lanes)
     extent = _length(tile.reduce[-1])

@@ -18,7 +18,9 @@ A condition on data becomes a choice between the updated element and the element
 has to be foreseen. What is in bounds wherever the condition is asked is read whether it holds or not.
 Reductions of several values at once, an argmax say, have registers for each of them.
 The order in which an element's terms are added does not change, so results are the same to the last bit;
-but for reductions along memory without a vector loop, which are done in lanes (`lane_reduction`).
+but for reductions along memory without a vector loop, which are done in lanes (`lane_reduction`). There the
+conditions of terms are choices like those on data, unless the loop has been parted where they begin or cease
+to hold (`index_set_splitting`).
 """
 
 from __future__ import annotations
@@ -172,7 +174,7 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
     """A sequence, in which a reduction may follow its own initialisation."""
     result: list[Stmt] = []
     for one in stmt.stmts:
-        tile = _worth_promoting(one, limits, test)
+        tile = _worth_promoting(one, limits, test, result[-1] if result else None)
         if tile is None:
             result.append(_promote(one, limits, test))
             continue
@@ -188,20 +190,39 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
     return stmt if same else seq(*result)
 
 
-def _worth_promoting(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> RegisterTile | None:
+def _worth_promoting(
+    stmt: Stmt, limits: RegisterLimits, test: IndependenceTest, before: Stmt | None = None
+) -> RegisterTile | None:
     """The tile of a statement, if the registers hold it and it is not as good as in them already."""
-    tile = find_register_tile(stmt, test)
+    tile = find_register_tile(stmt, test, before)
     if tile is None or not tile.fits(limits):
         return None
     return None if limits.per_thread and any(x.scope == "local" for x in tile.targets) else tile
 
 
 def _in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) -> Stmt | None:
-    return None if limits.per_thread else reduce_in_lanes(tile, limits, bounds)
+    """The reduction in lanes, where that is possible and pays.
+
+    Not where its loops alone say which terms count, as those of a split that does not divide do, nor where a
+    loop with tests is as long as it turns out to be: what is left of one that was parted is short.
+    """
+    along, alone = tile.reduce[-1], {loop.var for loop in tile.reduce}
+    tests = tuple(guard for guard in tile.guards if along.var in free_vars(guard))
+    if limits.per_thread or any(free_vars(one) <= alone for one in tests):
+        return None
+    test = conjunction(tests)
+    if test is not None and int_value(along.extent) is None:
+        return None
+    guards = tuple(guard for guard in tile.guards if along.var not in free_vars(guard))
+    updates = tile.updates if test is None else (_chosen(one, guards, [test], bounds) for one in tile.updates)
+    return reduce_in_lanes(replace(tile, guards=guards, updates=tuple(updates)), limits, bounds)
 
 
-def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | None:
-    """The tile of a statement that is a reduction loop nest and nothing else, its outermost loop reducing."""
+def find_register_tile(stmt: Stmt, test: IndependenceTest, before: Stmt | None = None) -> RegisterTile | None:
+    """The tile of a statement that is a reduction loop nest and nothing else, its outermost loop reducing.
+
+    What is done just `before` it shows which elements there are.
+    """
     if not isinstance(stmt, For) or stmt.kind not in _REDUCE_KINDS:
         return None
     loops, guards, tests, inner = _levels(stmt)
@@ -220,7 +241,7 @@ def find_register_tile(stmt: Stmt, test: IndependenceTest) -> RegisterTile | Non
     fits = (
         _has_fitting_loops(found, selecting)
         and _updates_itself(found)
-        and _is_separable(found, selecting, test)
+        and _is_separable(found, selecting, test, before)
     )
     return found if fits else None
 
@@ -300,18 +321,20 @@ def _loads(exprs: Iterable[Expr]) -> list[Load]:
     return [node for expr in exprs for node in distinct_nodes(expr) if isinstance(node, Load)]
 
 
-def _is_separable(found: RegisterTile, selecting: set[Var], test: IndependenceTest) -> bool:
+def _is_separable(
+    found: RegisterTile, selecting: set[Var], test: IndependenceTest, before: Stmt | None
+) -> bool:
     """Whether each point of the tile has its own elements and the copies can be guarded."""
+    if any(reads_memory(index) for one in found.updates for index in one.indices):
+        return False
     if not all(test.independent(loop) for loop in found.tile):
         return False
     own, reducing = found.element_guards, {loop.var for loop in found.reduce}
     variables = [free_vars(guard) for guard in found.guards]
     tied = any(used & reducing and used & selecting for used in variables)
-    return all(
-        not any(map(reads_memory, one.indices))
-        and (not tied or _is_inside(one.buffer, one.indices, own, test.bounds))
-        for one in found.updates
-    )
+    if not tied or all(_is_inside(one.buffer, one.indices, own, test.bounds) for one in found.updates):
+        return True
+    return before is not None and _initial_values(found, before) is not None
 
 
 def _initial_values(tile: RegisterTile, before: Stmt) -> tuple[Expr, ...] | None:
