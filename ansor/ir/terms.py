@@ -122,6 +122,7 @@ def sides(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
     """When a choice between integers or their extreme is which side, as a test and that; none by memory."""
     if not is_integer(node.dtype):
         return ()
+    found: tuple[tuple[Expr, Expr], ...]
     match node:
         case Binary(op=op, a=a, b=b) if op in _AT_LEAST:
             found = tuple((Binary(_AT_LEAST[op], x, y, "bool"), x) for x, y in ((a, b), (b, a)))

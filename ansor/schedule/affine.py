@@ -526,7 +526,7 @@ def _exceeds(cond: Binary, then: Expr, other: Expr, sign: int) -> tuple[bool, bo
     if not margin.terms:
         raise UnknownBoundError
     atom, per = next(iter(margin.terms.items()))
-    slope = gain.terms.get(atom, 0) * where(per > 0, 1, -1)
+    slope: Any = gain.terms.get(atom, 0) * where(per > 0, 1, -1)
     rest = gain.scale(abs(per)) - margin.scale(slope)
     if not rest.is_constant or not in_every_row(slope >= 0):
         return False, False
