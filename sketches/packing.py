@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from ansor.dtypes import dtype_info
 from ansor.schedule.layout_reading import reading_axes
 from ansor.schedule.state import State
-from ansor.schedule.steps import FollowLayoutStep, StoreConvertedStep
+from ansor.schedule.steps import CacheReadPartStep, FollowLayoutStep, StoreConvertedStep
 from ansor.te.expr import int_value
 from sketches.conversions import is_widened
 from sketches.gpu_memory import shared_place
-from sketches.relations import is_computed, is_tiled, needs_tiling, vector_axis
+from sketches.relations import axes_of_reads, is_computed, is_tiled, needs_tiling, vector_axis
 from sketches.rule import SketchContext, Successor, Verdict
 
 PACKED_SCOPE = "local"
@@ -37,12 +37,21 @@ SHARE: Final = 4
 """A matrix of less than the second cache by this is read where it is: products of 512, 1 MiB, gain 8 %."""
 
 
+class _Reading(NamedTuple):
+    """A stage that reads a tensor, and in which way, if it does in several (`CacheReadPartStep`)."""
+
+    reader: int
+    part: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class AddPackedRead:
     """A tensor that a tiled stage reads again and again -> also a variant that packs the reader's tile.
 
     Every tensor is decided on its own: a matrix product has variants that pack neither operand, one, or both.
     What vectors of turned tiles would gather is packed in all of them (`sketches.turned_tiles`).
+    One that a stage reads along different axes, as a product with its own transpose does, has a copy for each
+    way that gains by it.
     Left out are tensors that no index of the reader passes over (nothing is reused), those read at computed
     indices, and constants whose layout the task rewrites anyway, unless the copy holds them converted.
 
@@ -57,16 +66,23 @@ class AddPackedRead:
     name: ClassVar[str] = "AddPackedRead"
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        readers = self._readers(context, state, stage_id)
-        if not readers:
+        readings = self._readings(context, state, stage_id)
+        if not readings:
             return Verdict.PASS
-        needed = any(_is_turned(state, reader) and _is_across(state, stage_id, reader) for reader in readers)
+        parts = (_apart(state, stage_id, reading) for reading in readings)
+        needed = any(
+            _is_turned(apart, reader) and _is_across(apart, read, reader) for apart, read, reader in parts
+        )
         return Verdict.APPLY_AND_SKIP_REST if needed else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
-        for added, reader in enumerate(self._readers(context, state, stage_id)):
-            copy, target = stage_id + 1, reader + added + 1
-            state = state.cache_read(stage_id, PACKED_SCOPE, [reader + added])
+        copy = stage_id + 1
+        for added, (reader, part) in enumerate(self._readings(context, state, stage_id)):
+            target = reader + added + 1
+            if part is None:
+                state = state.cache_read(stage_id, PACKED_SCOPE, [reader + added])
+            else:
+                state = state.apply(CacheReadPartStep(stage_id, PACKED_SCOPE, (reader + added,), part))
             state = state.apply(FollowLayoutStep(copy, target))
             if context.params.cpu_store_converted and is_widened(state, copy):
                 state = state.apply(StoreConvertedStep(copy))
@@ -75,14 +91,18 @@ class AddPackedRead:
             state = state.compute_at(copy, target, place)
         return [(state, stage_id)]
 
-    def _readers(self, context: SketchContext, state: State, stage_id: int) -> list[int]:
-        """The tiled stages whose tile of this tensor can be packed, ascending."""
+    def _readings(self, context: SketchContext, state: State, stage_id: int) -> list[_Reading]:
+        """What tiled stages read of this tensor that can be packed: stages ascending, ways descending."""
         source = state.stages[stage_id].op
-        readers = sorted(state.stage_id(op) for op in state.access.consumers(source))
+        if source.num_outputs != 1:
+            return []
         return [
-            reader
-            for reader in readers
-            if self._fits(context, state, stage_id, reader) and self._gains(context, state, stage_id, reader)
+            reading
+            for reader in sorted(state.stage_id(op) for op in state.access.consumers(source))
+            for reading in _ways(state, stage_id, reader)
+            if self._fits(context, state, stage_id, reader)
+            and is_packable(*_apart(state, stage_id, reading))
+            and self._gains(context, *_apart(state, stage_id, reading))
         ]
 
     def _gains(self, context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
@@ -99,9 +119,22 @@ class AddPackedRead:
             return False
         op = state.stages[reader].compute
         is_free = not context.free_layouts(op).isdisjoint(state.stages[stage_id].handles)
-        if is_free and not (context.params.cpu_store_converted and is_widened(state, stage_id)):
-            return False
-        return is_packable(state, stage_id, reader)
+        return not is_free or bool(context.params.cpu_store_converted and is_widened(state, stage_id))
+
+
+def _ways(state: State, stage_id: int, reader: int) -> list[_Reading]:
+    """The ways in which a stage reads another, last first: a copy leaves those before it their numbers."""
+    count = len(axes_of_reads(state, stage_id, reader))
+    return [_Reading(reader, part) for part in reversed(range(count))] if count > 1 else [_Reading(reader)]
+
+
+def _apart(state: State, stage_id: int, reading: _Reading) -> tuple[State, int, int]:
+    """A state in which the reader reads a stage in one way; this stage and the reader there."""
+    reader, part = reading
+    if part is None:
+        return state, stage_id, reader
+    step = CacheReadPartStep(stage_id, PACKED_SCOPE, (reader,), part)
+    return state.apply(step), stage_id + 1, reader + 1
 
 
 def is_packable(state: State, stage_id: int, reader: int) -> bool:

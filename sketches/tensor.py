@@ -133,20 +133,19 @@ class _PackOperand(AddPackedRead):
     """
 
     def verdict(self, context: SketchContext, state: State, stage_id: int) -> Verdict:
-        found = self._readers(context, state, stage_id)
+        found = self._readings(context, state, stage_id)
         return Verdict.APPLY_AND_SKIP_REST if found else Verdict.PASS
 
-    @staticmethod
-    def _fits(context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
-        loops = state.stages[reader].iterators
-        if not is_tensorized(state, reader):
-            return False
-        op = state.stages[reader].compute
+    def _gains(self, context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
+        op, loops = state.stages[reader].compute, state.stages[reader].iterators
         pieces = innermost_pieces(state.stages[reader], loops[-2].name)
         lane = next((axis for axis in op.axis if pieces and axis.name == pieces[-1]), None)
         factors = product_of(op) or ()
-        packed = any(_reads(f, state, stage_id) and lane in free_vars(f) for f in factors)
-        return packed and AddPackedRead._fits(context, state, stage_id, reader)
+        return any(_reads(f, state, stage_id) and lane in free_vars(f) for f in factors)
+
+    @staticmethod
+    def _fits(context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
+        return is_tensorized(state, reader) and AddPackedRead._fits(context, state, stage_id, reader)
 
 
 def _reads(expr: Expr, state: State, stage_id: int) -> bool:

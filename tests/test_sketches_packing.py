@@ -18,10 +18,20 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import FollowLayoutStep, SplitStep, step_from_json
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te import Tensor
+from ansor.te.expr import free_vars
 from ansor.te.interp import evaluate
 from sketches import CPU_RULES, ProgramSpace, generate_sketches, sample_programs
 from sketches.packing import AddPackedRead
-from tests.sketches_cases import HARDWARE, SMALL, matmul, matmul_relu, padded_conv1d, row_sum, task_of
+from tests.sketches_cases import (
+    HARDWARE,
+    SMALL,
+    matmul,
+    matmul_relu,
+    own_transpose,
+    padded_conv1d,
+    row_sum,
+    task_of,
+)
 
 PACKING = {"cpu_packed_read": 2}
 SPACES = {name: ProgramSpace.of(task_of(SMALL[name]()), PACKING) for name in SMALL}
@@ -116,6 +126,41 @@ def test_only_what_is_reused_is_packed() -> None:
     y = te.compute((40,), lambda i: te.sum(a[i, k] * x[k], axis=k), name="y")
     packed = {p for s in generate_sketches(task_of([a, x, y]), PACKING) for p in packed_stages(s.state)}
     assert packed == {"x.local"}
+
+
+def test_a_tensor_that_is_read_two_ways_is_packed_for_each_that_gains() -> None:
+    """Of a product with its own transpose the rows that lie across the lanes are packed without asking."""
+    a, b = te.placeholder((96, 64), name="A"), te.placeholder((96, 64), name="B")
+    k = te.reduce_axis((0, 64), "k")
+    two = te.compute((96, 96), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="C")
+
+    def packed(tensors: list[Tensor], params: dict[str, int]) -> list[int]:
+        return sorted(len(packed_stages(s.state)) for s in generate_sketches(task_of(tensors), params))
+
+    assert packed(own_transpose(96, 64), {}) == packed([a, b, two], {})
+    assert {*packed(own_transpose(96, 64), PACKING)} == {0, 2}
+    for sketch in generate_sketches(task_of(own_transpose(96, 64))):
+        if packed_stages(sketch.state):
+            reader = next(stage for stage in sketch.state.stages if stage.op.name.startswith("C"))
+            (packing,) = [op for op in reader.op.input_tensors if ".local" in op.op.name]
+            (read,) = sketch.state.access.reads(reader.compute)[packing.op]
+            assert reader.compute.axis[1] in free_vars(*read)
+            assert reader.compute.axis[0] not in free_vars(*read)
+
+
+def test_one_of_several_outputs_that_is_read_two_ways_is_read_where_it_is() -> None:
+    x = te.placeholder((32, 24, 4), name="X")
+    both = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], te.maximum(a[1], b[1])),
+        lambda s, q: (te.const(0.0, s), te.min_value(q)),
+        name="both",
+    )
+    r, k = te.reduce_axis((0, 4), "r"), te.reduce_axis((0, 24), "k")
+    total, most = te.compute((32, 24), lambda i, j: both((x[i, j, r], x[i, j, r]), axis=r), name="Both")
+    product = te.compute((32, 32), lambda i, j: te.sum(total[i, k] * total[j, k], axis=k), name="C")
+    sketches = generate_sketches(task_of([x, most, product]), PACKING)
+    assert sketches
+    assert not any(packed_stages(sketch.state) for sketch in sketches)
 
 
 def test_windows_are_not_packed_but_the_weights_are() -> None:

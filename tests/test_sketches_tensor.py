@@ -154,6 +154,17 @@ def test_arm_and_other_x86_machines_take_theirs() -> None:
     assert intrinsics(sketch.state) == ["x86.vpdpbusd.256"]
 
 
+def test_of_a_product_with_its_own_transpose_what_the_lanes_read_is_packed_alone() -> None:
+    a, k = te.placeholder((64, 64), "int8", name="A"), te.reduce_axis((0, 64), "k")
+    made = te.compute(
+        (64, 64), lambda i, j: te.sum(a[i, k].astype("int32") * a[j, k].astype("int32"), axis=k), name="C"
+    )
+    (sketch,) = sketches([a, made], "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -num-cores=2")
+    assert intrinsics(sketch.state) == ["arm.sdot"]
+    assert loops(sketch.state, "A.local")[-2:] == ["ax0_4", "ax1_2"]  # lanes, and their products
+    assert len([stage for stage in sketch.state.stages if stage.name.startswith("A")]) == 2
+
+
 def test_constants_whose_layout_is_rewritten_are_not_packed_twice() -> None:
     made = tensors("matmul", 64, 96, 32, *BYTES)
     (sketch,) = sketches(made, layout_rewrite_option=ansor.LayoutRewriteOption.INSERT_TRANSFORM_STAGE)
