@@ -5,7 +5,8 @@
 | 0 | nothing |
 | 1 | progress: a live line on a terminal, else a line per round; how the run ended |
 | 2 | after each round the outcomes so far, and the loops of the best program when it is a new one |
-| 3 | at the start the computation, and its sketches with the rules that derived them, or its configurations |
+| 3 | at the start the computation, what another definition would gain (`search.advice`), and the sketches |
+| | with the rules that derived them, or the configurations |
 | 4 | with each new best program its loop nest |
 | 5 | and its LLVM IR, or the source of its kernels |
 
@@ -24,6 +25,7 @@ from measure import MeasureErrorNo, MeasureInput
 from measure.builder import emit_input
 from measure.emit import lowered
 from measure.layouts import built_state
+from search.advice import advice_on
 from search.policy import SearchPolicy
 from search.progress import Progress, Report, make_progress
 from search.result import TuningResult
@@ -89,6 +91,8 @@ class Details(Progress):
         if self._level < 3:
             return
         self._say(f"{task_title(policy.task)}\n{policy.task.compute_dag}")
+        if advice := advice_on(policy.task.compute_dag):
+            self._say(advice)
         try:
             space = policy.describe_space()
         except AnsorError as error:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import ansor
-from ansor import knobs
+from ansor import knobs, te
 from ansor.errors import DefinitionError, TargetError
 from measure import ProgramMeasurer
 from measure.simulate import NullBuilder, SimulatedRunner
@@ -110,6 +110,36 @@ def test_a_policy_without_sketches_has_none_to_tell() -> None:
     Details(Progress(), 3, Console(file=text)).begin(ansor.EmptyPolicy(task))
     assert "PLACEHOLDER" in text.getvalue()
     assert "sketch" not in text.getvalue()
+
+
+def both_sums(second: str) -> ansor.SearchTask:
+    """Sums of columns, and another reduction beside them."""
+    x, y = te.placeholder((32, 8), name="X"), te.placeholder((32, 8), name="Y")
+    k, r, c = te.reduce_axis((0, 32), "k"), te.reduce_axis((0, 32), "r"), te.reduce_axis((0, 8), "c")
+    first = te.compute((8,), lambda j: te.sum(x[k, j], axis=k), name="S")
+    others = {
+        "squares": lambda: te.compute((8,), lambda j: te.sum(x[r, j] * x[r, j], axis=r), name="Q"),
+        "products": lambda: te.compute((8,), lambda j: te.sum(x[r, j] * y[r, j], axis=r), name="Q"),
+        "of another": lambda: te.compute((8,), lambda j: te.sum(y[r, j], axis=r), name="Q"),
+        "rows": lambda: te.compute((32,), lambda i: te.sum(x[i, c], axis=c), name="Q"),
+        "reversed": lambda: te.compute((8,), lambda j: te.max(x[31 - r, j], axis=r), name="Q"),
+    }
+    second_sum = others[second]()
+    used = [t for t in (x, y) if t is x or t in second_sum.op.input_tensors]
+    return SearchTask(compute_dag=[*used, first, second_sum], target="llvm")
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [("squares", True), ("products", True), ("of another", False), ("rows", False), ("reversed", False)],
+)
+def test_outputs_that_pass_over_the_same_memory_are_told_of(second: str, expected: bool) -> None:
+    texts = []
+    for level in (2, 3):
+        text = io.StringIO()
+        Details(Progress(), level, Console(file=text)).begin(ansor.EmptyPolicy(both_sums(second)))
+        texts.append(text.getvalue())
+    assert [("S and Q read X in a pass each" in text) for text in texts] == [False, expected]
 
 
 def test_the_environment_raises_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
