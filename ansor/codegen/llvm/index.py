@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd, inf
 
-from ansor.codegen.llvm.interval import Bound, Interval, decide
+from ansor.codegen.llvm.interval import Bound, decide
 from ansor.codegen.llvm.text import FunctionText, Value, vector_type
+from ansor.ir.bounds import OptionalInterval, hull, interval_of, to_interval, to_optional
+from ansor.te.expr import BinaryOp
 
 _I31 = 1 << 31
 
@@ -156,7 +158,7 @@ class IndexMath:
         if values is not None and made.const == 0 and list(made.terms.values()) == [1]:
             self._lane_values[next(iter(made.terms))] = tuple(map(operate, values))
 
-    def interval(self, a: Affine) -> Interval:
+    def interval(self, a: Affine) -> OptionalInterval:
         """Bounds of the values of `a`; None where there is none known."""
         low: Bound = a.const
         high: Bound = a.const
@@ -166,6 +168,11 @@ class IndexMath:
             low = None if low is None or first is None else low + first * coefficient
             high = None if high is None or last is None else high + last * coefficient
         return low, high
+
+    def interval_of(self, op: BinaryOp, a: Affine, b: Affine) -> OptionalInterval:
+        """Bounds of the values of an operation on two; None where there is none known."""
+        found = interval_of(op, to_interval(self.interval(a)), to_interval(self.interval(b)))
+        return to_optional(found or (-inf, inf))
 
     def depth(self, a: Affine) -> int:
         """The depth of the scope from which on all of `a` is known."""
@@ -264,15 +271,7 @@ class IndexMath:
             return scale(a, b.const)
         if not a.terms:
             return scale(b, a.const)
-        ends = (*self.interval(a), *self.interval(b))
-        low: Bound = None
-        high: Bound = None
-        if all(end is not None for end in ends):
-            products = [prod((x, y)) for x in ends[:2] for y in ends[2:] if x is not None and y is not None]
-            low, high = min(products), max(products)
-        elif ends[0] is not None and ends[0] >= 0 and ends[2] is not None and ends[2] >= 0:
-            low = ends[0] * ends[2]
-        return self.operate("mul nsw", a, b, low, high)
+        return self.operate("mul nsw", a, b, *self.interval_of(BinaryOp.MUL, a, b))
 
     def floordiv(self, a: Affine, b: Affine) -> Affine:
         """`a // b`, rounding towards minus infinity."""
@@ -362,9 +361,8 @@ class IndexMath:
         return quotient
 
     def _new_quotient(self, a: Affine, c: int) -> Affine:
-        low, high = self.interval(a)
-        bounds = (None if low is None else low // c, None if high is None else high // c)
-        non_negative = low is not None and low >= 0
+        bounds = self.interval_of(BinaryOp.FLOORDIV, a, constant(c))
+        non_negative = self._non_negative(a)
         shift = c.bit_length() - 1
         if c & (c - 1) == 0:
             return self.operate("lshr" if non_negative else "ashr", a, constant(shift), *bounds)
@@ -418,25 +416,17 @@ class IndexMath:
     def extreme(self, a: Affine, b: Affine, least: bool) -> Affine:
         """The lesser or the greater of two."""
         first = self.compare("le" if least else "ge", a, b)
-        (a_low, a_high), (b_low, b_high) = self.interval(a), self.interval(b)
-        pick = min if least else max
-        known_low = [x for x in (a_low, b_low) if x is not None]
-        known_high = [x for x in (a_high, b_high) if x is not None]
-        # min: its upper bound is any known upper bound, its lower bound needs both; max the other way round.
-        low = pick(known_low) if len(known_low) == 2 or (not least and known_low) else None
-        high = pick(known_high) if len(known_high) == 2 or (least and known_high) else None
-        return self.choose_int(first, a, b, (low, high))
+        op = BinaryOp.MIN if least else BinaryOp.MAX
+        return self.choose_int(first, a, b, self.interval_of(op, a, b))
 
-    def choose_int(self, cond: Value | bool, a: Affine, b: Affine, bounds: Interval | None = None) -> Affine:
+    def choose_int(
+        self, cond: Value | bool, a: Affine, b: Affine, bounds: OptionalInterval | None = None
+    ) -> Affine:
         """`a` where `cond` holds, else `b`."""
         if isinstance(cond, bool):
             return a if cond else b
         if bounds is None:
-            (a_low, a_high), (b_low, b_high) = self.interval(a), self.interval(b)
-            bounds = (
-                None if a_low is None or b_low is None else min(a_low, b_low),
-                None if a_high is None or b_high is None else max(a_high, b_high),
-            )
+            bounds = to_optional(hull(to_interval(self.interval(a)), to_interval(self.interval(b))))
         lanes = max(cond.lanes, self._lanes(a), self._lanes(b))
         x, y = self._both(a, b, lanes)
         full = vector_type("i64", lanes)

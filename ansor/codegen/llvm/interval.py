@@ -5,8 +5,6 @@ from __future__ import annotations
 Bound = int | None
 """An end of an interval; None if it is not known."""
 
-Interval = tuple[Bound, Bound]
-
 
 def decide(op: str, low: Bound, high: Bound) -> bool | None:
     """What `difference op 0` is for all differences in the interval, if it is the same."""

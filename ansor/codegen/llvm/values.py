@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import copysign, inf
+from math import copysign
 from typing import Generic, TypeVar
 
 from ansor.codegen.llvm import halves, mathlib, quotients
@@ -29,7 +29,6 @@ from ansor.codegen.machine import Machine
 from ansor.codegen.overflow import Overflow
 from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
-from ansor.ir.bounds import interval_of, to_interval, to_optional
 from ansor.ir.nest import Buffer
 from ansor.ir.rewriting import reads_memory
 from ansor.te.expr import (
@@ -217,8 +216,7 @@ class Expressions:
         a, b = self.index(expr.a, env), self.index(expr.b, env)
         if not a.terms and not b.terms:
             return constant(int(FOLDERS[expr.op](a.const, b.const)))
-        found = interval_of(expr.op, *(to_interval(self.math.interval(side)) for side in (a, b)))
-        return self.math.operate(_BIT_OPS[expr.op], a, b, *to_optional(found or (-inf, inf)))
+        return self.math.operate(_BIT_OPS[expr.op], a, b, *self.math.interval_of(expr.op, a, b))
 
     def _wrapped(self, expr: Expr, env: Env) -> Affine:
         """The same of what is divided or compared: there it matters that a result wraps.

@@ -63,12 +63,6 @@ class Vectors:
         emit = self.fn.inside if dear or lanes > 1 or a.type in _SUFFIX else self.fn.pure
         return emit(f"{opcode} {vector_type(a.type, lanes)} {x.text}, {y.text}", a.type, lanes, depth)
 
-    def add(self, a: Value, b: Value) -> Value:
-        return self.binary("fadd contract", a, b)
-
-    def sub(self, a: Value, b: Value) -> Value:
-        return self.binary("fsub contract", a, b)
-
     def div(self, a: Value, b: Value) -> Value:
         return self.binary("fdiv", a, b)
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from ansor.codegen.c.compile import checked_arch
 from ansor.codegen.c.dialect import CUDA, OPENCL
+from ansor.codegen.c.launches import launches, scratch_shapes
 from ansor.codegen.c.program import split_kernels
 from ansor.codegen.c.source import emit_c
 from ansor.depth import with_depth
 from ansor.errors import BuildError
+from ansor.ir.shared_memory import shared_bytes
 from ansor.runtime.device.hardware import arch_of, hardware_params
-from ansor.runtime.device.launches import make_package
 from ansor.runtime.device.module import DeviceModule
-from ansor.runtime.device.package import DevicePackage
+from ansor.runtime.device.package import DevicePackage, Scratch
 from ansor.runtime.names import symbol_of
 from ansor.runtime.signature import Signature
 from ansor.task.device import runs_on
@@ -55,7 +56,15 @@ def package_nest(nest: LoopNest, target: Target, name: str) -> DevicePackage:
     signature = Signature.of_nest(nest, name=name, symbol=symbol, triple=target.kind, cpu=arch)
     program = with_depth(lambda: split_kernels(nest, symbol))
     source = emit_c(program, CUDA if target.kind == "cuda" else OPENCL)
-    return make_package(program, target.kind, signature, source, arch)
+    return DevicePackage(
+        target.kind,
+        signature,
+        source,
+        tuple(launches(program, signature)),
+        tuple(shared_bytes(kernel.body) for kernel in program.kernels),
+        tuple(Scratch(dtype, shape) for dtype, shape in scratch_shapes(program, signature)),
+        arch,
+    )
 
 
 def check_limits(package: DevicePackage, hardware: HardwareParams) -> None:

@@ -222,7 +222,7 @@ class CUDADevice(Device):
         self._driver = found.driver
         self._driver.open()
 
-    def compile(self, source: str, options: Sequence[str] = ()) -> Any:
+    def compile(self, source: str) -> Any:
         from ansor.codegen.c.compile import compile_cubin
 
         return self.load(compile_cubin(source, self.info.arch))

@@ -143,7 +143,7 @@ class Device(ABC):
         return self.info.name
 
     @abstractmethod
-    def compile(self, source: str, options: Sequence[str] = ()) -> Any:
+    def compile(self, source: str) -> Any:
         """Compile a source for this device and load it; gives what `prepare` takes.
 
         Raises

@@ -152,17 +152,15 @@ class OpenCLDevice(Device):
                 self._context, found.device, cl.command_queue_properties.PROFILING_ENABLE
             )
             exact = found.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-        self._options = ("-cl-std=CL1.2", _QUIET, *((_EXACT,) if exact else ()))
+        self._options = ["-cl-std=CL1.2", _QUIET, *([_EXACT] if exact else [])]
 
-    def compile(self, source: str, options: Sequence[str] = ()) -> Any:
+    def compile(self, source: str) -> Any:
         if self.info.is_cpu and self._device.platform.name == PLATFORM:
             source = with_hidden_indices(source)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Remarks of a compiler that accepted the source.
-                return self._cl.Program(self._context, source).build(
-                    options=[*self._options, *options], cache_dir=False
-                )
+                return self._cl.Program(self._context, source).build(options=self._options, cache_dir=False)
         except self._cl.Error as error:
             raise BuildError(f"the OpenCL compiler of {self.name} refuses the code: {error}") from None
 
