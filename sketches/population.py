@@ -49,13 +49,19 @@ class Population:
         """Return the population of some rows, in the order given; bounds known here hold for them."""
         chosen = np.asarray(rows, dtype=np.int64)
         taken = Population(self.family, self.values[chosen])
-        if self.family.frame is not None:
-            if "inferred" in self.__dict__:
-                taken.__dict__["_taken"] = self.inferred, chosen
-            elif self._taken is not None:
-                bounds, own = self._taken
-                taken.__dict__["_taken"] = bounds, own[chosen]
+        if "inferred" in self.__dict__:
+            return taken.within(self.inferred, chosen)
+        if self._taken is not None:
+            bounds, own = self._taken
+            return taken.within(bounds, own[chosen])
         return taken
+
+    def within(self, bounds: Bounds, rows: Rows) -> Population:
+        """Return the population, whose bounds are those of some rows of a larger one of its structure."""
+        known = Population(self.family, self.values)
+        if self.family.frame is not None:
+            known.__dict__["_taken"] = bounds, rows
+        return known
 
     def reannotated(self, values: Matrix) -> Population:
         """Return the population with other annotations; bounds known here hold if lengths are the same."""

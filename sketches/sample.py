@@ -23,6 +23,7 @@ import numpy as np
 
 from ansor.checks import check_integer
 from ansor.errors import ScheduleError
+from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.state import State
 from ansor.schedule.steps import Step
 from ansor.task.task import Task
@@ -197,11 +198,14 @@ class ProgramSpace:
         """Draw `count` rows of one sketch, divided into families."""
         tiles = self._within_limits(sketch, self.sample_tiles(sketch, count, rng), rng)
         filled = fill_holes(sketch.steps, sketch.holes, list(np.ascontiguousarray(tiles.T)))
-        state = sketch.frame.filled(filled).with_bounds()
+        bounds = infer_bounds(sketch.frame.filled(filled))
         made: list[tuple[Population, Rows]] = []
-        for group in self._locate(state, count, leaders, rng, dropped):
+        for group in self._locate(bounds.state, count, leaders, rng, dropped):
             try:
-                population = self._annotate(sketch, group, tiles[group.rows], rng)
+                plain = self._plain(sketch, group.state, tiles[group.rows])
+                if group.state is bounds.state:
+                    plain = plain.within(bounds, group.rows)
+                population = self._annotate(plain, rng)
             except ScheduleError as error:
                 _count(dropped, error, len(group.rows))
                 continue
@@ -215,11 +219,10 @@ class ProgramSpace:
         """Draw the lengths of rows that break limits of the hardware again, as long as that helps."""
         if not self.context.is_gpu or not sketch.holes:
             return tiles
-        family, wrong = self.family(sketch, sketch.bare), np.arange(len(tiles))
+        wrong = np.arange(len(tiles))
         for _ in range(LIMIT_REDRAWS):
-            values = np.zeros((len(wrong), len(family.columns)), dtype=np.int64)
-            values[:, : family.filling] = tiles[wrong]
-            wrong = np.delete(wrong, runnable(Population(family, values), self.context))
+            drawn = self._plain(sketch, sketch.bare, tiles[wrong])
+            wrong = np.delete(wrong, runnable(drawn, self.context))
             if not len(wrong):
                 break
             tiles[wrong] = self.sample_tiles(sketch, len(wrong), rng)
@@ -278,19 +281,20 @@ class ProgramSpace:
         tiles[wasteful] = exact[wasteful]
         into[rows] = tiles
 
-    def _annotate(
-        self, sketch: Sketch, group: LocationGroup, tiles: Matrix, rng: np.random.Generator
-    ) -> Population:
-        """Decide parallel, unroll and vector columns of the rows of one family."""
-        family = self.family(sketch, group.state)
-        rows = np.arange(len(group.rows))
-        values = np.zeros((len(rows), len(family.columns)), dtype=np.int64)
+    def _plain(self, sketch: Sketch, state: State, tiles: Matrix) -> Population:
+        """Make rows of one family that have lengths only."""
+        family = self.family(sketch, state)
+        values = np.zeros((len(tiles), len(family.columns)), dtype=np.int64)
         values[:, : tiles.shape[1]] = tiles
-        plain = Population(family, values)
-        draft = Draft(self.context, family, plain.inferred, rows, values.copy())
+        return Population(family, values)
+
+    def _annotate(self, plain: Population, rng: np.random.Generator) -> Population:
+        """Decide parallel, unroll and vector columns of rows that have lengths only."""
+        rows = np.arange(len(plain))
+        draft = Draft(self.context, plain.family, plain.inferred, rows, plain.values.copy())
         annotate(self.annotators, draft, rng)
         annotated = plain.reannotated(draft.values)
-        settled = repaired(annotated, self.context) if family.choices else annotated
+        settled = repaired(annotated, self.context) if plain.family.choices else annotated
         return thinned(settled, self.context)
 
     def family(self, sketch: Sketch, state: State) -> Family:

@@ -114,3 +114,24 @@ def test_rows_that_were_taken_have_the_bounds_and_features_of_new_ones(name: str
         assert extents(taken.inferred, len(rows)) == extents(new.inferred, len(rows))
         found, expected = extract(task, taken), extract(task, new)
         np.testing.assert_array_equal(found.values, expected.values)
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul of primes"])
+def test_rows_whose_stages_stay_have_the_bounds_of_their_sketch(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is inferred of them beside it, and it is what inferring says."""
+    asked: list[State] = []
+
+    def counting(state: State) -> Bounds:
+        asked.append(state)
+        return infer_bounds(state)
+
+    monkeypatch.setattr("sketches.population.infer_bounds", counting)
+    populations = drawn(name, cpu_packed_read=0)
+    assert all(one.family.steps == one.family.sketch.steps for one in populations)
+    assert not asked
+    for one in populations:
+        new = Population(one.family, one.values)
+        assert extents(one.inferred, len(one)) == extents(new.inferred, len(new))
+        assert one.bounds.ops == new.bounds.ops
