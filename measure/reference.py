@@ -334,7 +334,7 @@ class ReferenceStore:
     def _with_errors(
         self, task: Task, known: Reference, executor: TimedExecutor | None, threads: int | None
     ) -> tuple[ArgumentSpec, ...]:
-        """The arguments, with the errors of outputs where these allow more than the tolerance."""
+        """The arguments, with the errors of outputs where these allow far more than the tolerance."""
         dag, specs = task.compute_dag, known.arguments
         errors = rounding_errors(dag)
         if not errors:
