@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Union
+from typing import Final, Protocol, Union
 
 from ansor.errors import DefinitionError, RunError
 from ansor.plugins import GO_ON, blaming, brief
@@ -35,6 +35,8 @@ from measure.runner import ProgramRunner
 from measure.settled import merged
 
 MAX_CONTINUOUS_ERROR = 150
+KEPT: Final = 32
+"""Programs whose objects are kept, those of all tasks together: the fastest, which may be measured again."""
 
 
 class MeasureCallback(Protocol):
@@ -75,6 +77,15 @@ class Best:
     cost: float
     state: AnyState
     trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A program that was measured, its cost in seconds, and what was built."""
+
+    program: MeasureInput
+    cost: float
+    build: BuildResult
 
 
 class ProgramMeasurer:
@@ -120,6 +131,8 @@ class ProgramMeasurer:
         self.best: dict[TaskKey, Best] = {}
         self.errors: dict[MeasureErrorNo, int] = {}
         self.continuous_errors = 0
+        self._kept: dict[tuple[int, int], _Built] = {}
+        """By the identities of task and state, which are those of no others while these are kept."""
 
     @property
     def batch_size(self) -> int:
@@ -150,6 +163,7 @@ class ProgramMeasurer:
             for position, result in enumerate(self._runs(batch, builds), start):
                 inp = inputs[position]
                 best = self._note(inp, result)
+                self._keep(inp, result, builds[position - start])
                 self._call_back(policy, inp, result)
                 self._tell(MeasuredEvent(position, count, result, best))
                 yield result
@@ -163,10 +177,10 @@ class ProgramMeasurer:
         What changes with time, such as the clock or another load, hits all alike. A program that falls behind
         has no further rounds (`measure.race`), unless it looks best in the end; the best one has them all.
         Callbacks are told of the results at the end; they count neither as trials nor for `best`. Raises as
-        `measure`.
+        `measure`. The fastest programs that this measurer has measured are not built again.
         """
         programs = [replace(inp, rival=None) for inp in inputs]
-        builds = list(self._builds(programs))
+        builds = self._builds_again(programs)
         found: list[list[MeasureResult]] = [[] for _ in programs]
 
         def measure_round(chosen: Sequence[int]) -> None:
@@ -184,6 +198,25 @@ class ProgramMeasurer:
         for inp, result in zip(inputs, results, strict=True):
             self._call_back(policy, inp, result)
         return results
+
+    def _builds_again(self, programs: Sequence[MeasureInput]) -> list[BuildResult]:
+        """What was built of programs, in no time where it is kept."""
+        kept = [self._kept.get(_identity(program)) for program in programs]
+        others = [program for program, one in zip(programs, kept, strict=True) if one is None]
+        made = iter(list(self._builds(others)) if others else ())
+        return [next(made) if one is None else replace(one.build, time_cost=0.0) for one in kept]
+
+    def _keep(self, inp: MeasureInput, result: MeasureResult, build: BuildResult) -> None:
+        """Keep what was built of a program if it is one of the fastest, beside the best one of its task."""
+        if not result.ok:
+            return
+        self._kept[_identity(inp)] = _Built(inp, result.mean_cost, build)
+        if len(self._kept) > KEPT:
+            del self._kept[max(self._kept, key=lambda one: self._behind(self._kept[one]))]
+
+    def _behind(self, built: _Built) -> float:
+        """How many times as long as the best program of its task one takes."""
+        return built.cost / self.best[built.program.task.key].cost
 
     def _call_back(self, policy: object, inp: MeasureInput, result: MeasureResult) -> None:
         for callback in self.callbacks:
@@ -240,3 +273,7 @@ class ProgramMeasurer:
         raise RunError(
             f"{self.continuous_errors} programs in a row failed ({kinds}); the last one: {last.error_msg}"
         )
+
+
+def _identity(inp: MeasureInput) -> tuple[int, int]:
+    return id(inp.task), id(inp.state)

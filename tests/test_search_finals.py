@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from measure import (
     MeasureInput,
     MeasureResult,
     NullBuilder,
+    ProgramMeasurer,
     ProgramRunner,
     save_records,
 )
 from measure.race import LEAST_ROUNDS
-from measure.record import Seconds
+from measure.record import LoggedState, LoggedTask, Seconds
 from search.finals import ROUNDS
 from search.history import Trial
 from search.preload import Earlier
@@ -91,6 +93,54 @@ def test_finalists_are_measured_in_turn(tmp_path: Path) -> None:
     first = runner.calls[8:11]
     assert len(set(first)) == 3
     assert runner.calls[8 : 8 + 3 * LEAST_ROUNDS] == first * LEAST_ROUNDS
+
+
+class CountingBuilder(NullBuilder):
+    """Notes which programs it builds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.built: list[MeasureInput] = []
+
+    def build_each(self, inputs: Sequence[MeasureInput]) -> Iterator[BuildResult]:
+        for inp in inputs:
+            self.built.append(inp)
+            yield BuildResult(str(len(self.built)).encode(), time_cost=1.0)
+
+
+def test_finalists_are_not_built_again(tmp_path: Path) -> None:
+    task, runner, builder, log = matmul_task(), NoisyRunner(), CountingBuilder(), tmp_path / "log.json"
+    task.tune(replace(options(log, runner, 8), builder=builder), ansor.SketchPolicy(task))
+    assert len(runner.calls) > len(builder.built) == 8
+
+
+def test_the_fastest_programs_are_kept_as_they_were_built() -> None:
+    """Of two tasks: the fastest beside the best one of each, and one that failed is built again."""
+    ran: list[bytes | None] = []
+
+    class Runner(ProgramRunner):
+        def run_each(
+            self, inputs: Sequence[MeasureInput], builds: Sequence[BuildResult]
+        ) -> Iterator[MeasureResult]:
+            for inp, build in zip(inputs, builds, strict=True):
+                ran.append(build.object_bytes)
+                assert isinstance(inp.state, LoggedState)
+                cost = 1.0 + inp.state.steps_json[0][1]
+                slow = 1000.0 if inp.task.workload_key == "slow" else 1.0
+                failed = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1.0, 1)
+                yield failed if cost == 1.0 else MeasureResult((Seconds(slow * cost),))
+
+    builder = CountingBuilder()
+    measurer = ProgramMeasurer(builder, Runner())
+    tasks = [LoggedTask(name, "llvm") for name in ("fast", "slow")]
+    inputs = [MeasureInput(task, LoggedState((("SP", number),))) for number in range(21) for task in tasks]
+    measurer.measure(inputs)
+    assert len(builder.built) == len(inputs) == 42
+    builder.built.clear()
+    ran.clear()
+    measurer.measure_again(inputs, 1)
+    assert [inp.state for inp in builder.built] == [inp.state for inp in (*inputs[:2], *inputs[-8:])]
+    assert ran[2:34] == [str(number).encode() for number in range(3, 35)]
 
 
 def test_a_run_goes_on_from_a_log_with_finals_as_if_there_were_none(tmp_path: Path) -> None:
