@@ -445,3 +445,18 @@ def test_sums_of_symbolic_rows_are_those_of_vectors(cpu):
     lanes = Machine.for_target(target).vector_bits // 32
     assert len(re.findall(rf"= fadd(?: \w+)* <{lanes} x float>", text)) >= 8
     assert len(re.findall(r"= fadd(?: \w+)* float\b", text)) <= 2
+
+
+@pytest.mark.parametrize("factors", [(2,), (3,), (6, 2)])
+def test_split_loops_that_are_joined_again_read_as_the_loop_does(factors):
+    x = te.placeholder((5, 48), name="X")
+    w = te.placeholder((48,), name="W")
+    k = te.reduce_axis((0, 48), "k")
+    r = te.compute((5,), lambda i: te.sum(x[i, k] * w[k], axis=k), name="R")
+    s = te.create_schedule(r)
+    plain, inner, names = lower(s, [x, w, r], limits=LIMITS), k, []
+    for factor in factors:
+        outer, inner = s[r].split(inner, factor=factor)
+        names.append(outer.name)
+    nest = check(s, [x, w, r])
+    assert str(nest).replace(".".join([*names, inner.name]), "k") == str(plain)

@@ -46,6 +46,7 @@ from ansor.ir.code_size import Count, value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
 from ansor.ir.passes.vectorize import are_left, divided
 from ansor.ir.rewriting import guarded, replace_in
+from ansor.ir.simplify import simplify
 from ansor.ir.strides import MOST_APART, step_of
 from ansor.ir.terms import combination_of, identity_of
 from ansor.te.expr import (
@@ -107,7 +108,7 @@ def reduce_in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) 
     if reads is None or lanes < 2 or bits < 8:
         return None
     strided = _strided_loads(tile, reads)
-    tile = _joined(tile, reads, lanes)
+    tile = _joined(tile, reads, lanes, bounds)
     extent = _length(tile.reduce[-1])
     if extent < lanes:
         return None
@@ -186,7 +187,7 @@ def _strided_loads(tile: RegisterTile, reads: Sequence[Load]) -> int | None:
     return total if side_by_side else None
 
 
-def _joined(tile: RegisterTile, reads: Sequence[Load], lanes: int) -> RegisterTile:
+def _joined(tile: RegisterTile, reads: Sequence[Load], lanes: int, bounds: Bounds) -> RegisterTile:
     """The tile with one loop in place of the innermost reduction loops that lie end to end."""
     joined = [tile.reduce[-1]]
     length = int_value(joined[0].extent)
@@ -212,8 +213,10 @@ def _joined(tile: RegisterTile, reads: Sequence[Load], lanes: int) -> RegisterTi
         )
     unrolled = all(loop.kind is LoopKind.UNROLLED for loop in joined)
     one = For(var, length, LoopKind.UNROLLED if unrolled else LoopKind.SERIAL, tile.reduce[-1].body)
-    update = replace(tile.updates[0], value=replace_in(tile.updates[0].value, place, {}))
-    return replace(tile, reduce=(*tile.reduce[: -len(joined)], one), updates=(update,))
+    value = replace_in(tile.updates[0].value, place, {})
+    value = simplify(value, bounds.extended({var: (0, length - 1)}))
+    updates = (replace(tile.updates[0], value=value),)
+    return replace(tile, reduce=(*tile.reduce[: -len(joined)], one), updates=updates)
 
 
 def makes_whole_vectors(length: _Length, lanes: _Length) -> NDArray[np.bool_]:
