@@ -526,9 +526,8 @@ def _exceeds(cond: Binary, then: Expr, other: Expr, sign: int) -> tuple[bool, bo
     if not margin.terms:
         raise UnknownBoundError
     atom, per = next(iter(margin.terms.items()))
-    up: Any = where(per > 0, 1, -1)
-    slope = gain.terms.get(atom, 0) * up
-    rest = gain.scale(per * up) - margin.scale(slope)
+    slope = gain.terms.get(atom, 0) * where(per > 0, 1, -1)
+    rest = gain.scale(greater(per, -per)) - margin.scale(slope)
     if not rest.is_constant or not in_every_row(slope >= 0):
         return False, False
     first = 1 if cond.op in (BinaryOp.LT, BinaryOp.GT) else 0
