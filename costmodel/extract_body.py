@@ -24,7 +24,8 @@ from ansor.ir.code_size import combined, is_product
 from ansor.ir.rewriting import conjunction, conjuncts, reads_memory
 from ansor.ir.simplify import prove
 from ansor.ir.terms import REDUCERS
-from ansor.schedule.affine import Affine, UnknownBoundError, evaluate
+from ansor.schedule.affine import Affine, UnknownBoundError
+from ansor.schedule.evaluation import evaluate
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.stages import Annotation, made_from
 from ansor.schedule.state import State

@@ -26,10 +26,9 @@ from ansor.schedule.affine import (
     Interval,
     LoopAtom,
     UnknownBoundError,
-    divisions,
-    evaluate,
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, local_axes
+from ansor.schedule.evaluation import divisions, evaluate
 from ansor.schedule.extents import Extent, extent_of, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernel_usage import KernelUsage, kernel_usages

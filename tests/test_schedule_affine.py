@@ -16,9 +16,9 @@ from ansor.schedule.affine import (
     OpaqueAtom,
     SizeAtom,
     UnknownBoundError,
-    evaluate,
     joined,
 )
+from ansor.schedule.evaluation import evaluate
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, substitute
 from ansor.te.interp import evaluate as run
 from tests.random_choice import Chooser

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from ansor import te
-from ansor.schedule.affine import Affine, LoopAtom, UnknownBoundError, divided, evaluate_exactly
+from ansor.schedule.affine import (
+    Affine,
+    LoopAtom,
+    UnknownBoundError,
+    divided,
+)
 from ansor.schedule.bounds import infer_bounds
+from ansor.schedule.evaluation import evaluate_exactly
 from ansor.te.expr import Var
 from tests.program_laws import Case, check_all
 

@@ -33,15 +33,12 @@ from ansor.schedule.affine import (
     LoopAtom,
     OpaqueAtom,
     UnknownBoundError,
-    divisions,
-    evaluate,
-    evaluate_exactly,
     floordiv,
     floormod,
-    may_wrap,
     relax,
     union,
 )
+from ansor.schedule.evaluation import divisions, evaluate, evaluate_exactly, may_wrap
 from ansor.schedule.extents import Extent, extent_of, is_one, multiply, product
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.loop_steps import SplitStep, part_extents

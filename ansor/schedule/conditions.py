@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ansor.schedule.affine import SizeAtom, UnknownBoundError, evaluate, joined
+from ansor.schedule.affine import SizeAtom, UnknownBoundError, joined
+from ansor.schedule.evaluation import evaluate
 from ansor.te.expr import Binary, BinaryOp, Expr, Var, binary
 
 

@@ -19,9 +19,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ansor.errors import ScheduleError
-from ansor.schedule.affine import Affine, Interval, LoopAtom, UnknownBoundError, evaluate, is_positive
+from ansor.schedule.affine import (
+    Affine,
+    Interval,
+    LoopAtom,
+    UnknownBoundError,
+)
 from ansor.schedule.bounds import StageBounds, enclosing_loops, infer_bounds, part_strides
 from ansor.schedule.derivation import loop_extents
+from ansor.schedule.evaluation import evaluate, is_positive
 from ansor.schedule.extents import Extent, ceil_div, multiply
 from ansor.schedule.layout import Digit, Layout
 from ansor.schedule.stages import ComputeAt, FuseRelation, Iterator, SplitRelation, Stage

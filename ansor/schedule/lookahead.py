@@ -16,7 +16,8 @@ from ansor.alignment import LINE
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, For, LoopKind, Prefetch, Stmt
 from ansor.ir.prefetches import same_place
-from ansor.schedule.affine import Affine, Interval, UnknownBoundError, evaluate
+from ansor.schedule.affine import Affine, Interval, UnknownBoundError
+from ansor.schedule.evaluation import evaluate
 from ansor.schedule.extents import Extent
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var, substitute
 

@@ -10,7 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Final
 
-from ansor.schedule.affine import Affine, OpaqueAtom, SizeAtom, UnknownBoundError, evaluate
+from ansor.schedule.affine import (
+    Affine,
+    OpaqueAtom,
+    SizeAtom,
+    UnknownBoundError,
+)
+from ansor.schedule.evaluation import evaluate
 from ansor.te.expr import Binary, BinaryOp, Call, Expr, IterVar, Select, Var, free_vars, rewrite
 
 NO_AXIS: Final = -1

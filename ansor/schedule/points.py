@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 from ansor.ir.bounds import Bounds as Ranges
 from ansor.ir.simplify import prove, simplify
-from ansor.schedule.affine import Affine, LoopAtom, OpaqueAtom, SizeAtom
+from ansor.schedule.affine import (
+    Affine,
+    LoopAtom,
+    OpaqueAtom,
+    SizeAtom,
+)
 from ansor.schedule.bounds import Bounds, StageBounds
 from ansor.schedule.derivation import axis_values
 from ansor.schedule.extents import Extent, extent_of, is_one
