@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import itemgetter
 
+from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import own_instructions, registers_of
 from ansor.ir.independence import IndependenceTest
@@ -203,12 +205,15 @@ def _worth_promoting(
 def _in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) -> Stmt | None:
     """The reduction in lanes, where that is possible and pays.
 
-    Not where its loops alone say which terms count, as those of a split that does not divide do, nor where a
-    loop with tests is as long as it turns out to be: what is left of one that was parted is short.
+    Not where reduction loops alone say which terms count, as those of a split that does not divide do, nor
+    where a loop with tests is as long as it turns out to be: what is left of one that was parted is short.
     """
     along, alone = tile.reduce[-1], {loop.var for loop in tile.reduce}
     tests = tuple(guard for guard in tile.guards if along.var in free_vars(guard))
+    selecting = free_vars(*(index for one in tile.updates for index in one.indices))
     if limits.per_thread or any(free_vars(one) <= alone for one in tests):
+        return None
+    if any(free_vars(one).isdisjoint(selecting) and _ends_split(one, along.var, bounds) for one in tests):
         return None
     test = conjunction(tests)
     if test is not None and int_value(along.extent) is None:
@@ -216,6 +221,20 @@ def _in_lanes(tile: RegisterTile, limits: RegisterLimits, bounds: Bounds) -> Stm
     guards = tuple(guard for guard in tile.guards if along.var not in free_vars(guard))
     updates = tile.updates if test is None else (_chosen(one, guards, [test], bounds) for one in tile.updates)
     return reduce_in_lanes(replace(tile, guards=guards, updates=tuple(updates)), limits, bounds)
+
+
+def _ends_split(guard: Expr, inner: Var, bounds: Bounds) -> bool:
+    """Whether a guard looks like the end of an axis that was split into loops, `inner` the last of them."""
+    form, table = bounds.simplifier.below_zero(guard), bounds.simplifier.table
+    terms = [] if form is None else sorted(form.terms.items(), key=itemgetter(1))
+    if not terms or table.atoms[terms[0][0]].node is not inner:
+        return False
+    stride: float = max(terms[0][1], 1)
+    for number, coefficient in terms:
+        if coefficient != stride:
+            return False
+        stride *= table.interval(Affine({number: 1}, 0))[1] + 1
+    return True
 
 
 def find_register_tile(stmt: Stmt, test: IndependenceTest, before: Stmt | None = None) -> RegisterTile | None:
