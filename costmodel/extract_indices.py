@@ -20,13 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansor.errors import DefinitionError
-from ansor.schedule.affine import (
-    Affine,
-    Interval,
-    LoopAtom,
-    OpaqueAtom,
-    SizeAtom,
-)
+from ansor.schedule.affine import Affine, Interval, LoopAtom, OpaqueAtom, SizeAtom
 from ansor.schedule.stages import Annotation
 from ansor.te.expr import BinaryOp, Expr, Var, distinct_nodes
 from costmodel.extract_form import Mask

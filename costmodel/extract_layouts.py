@@ -17,12 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ansor.schedule.affine import (
-    Affine,
-    Atom,
-    Interval,
-    LoopAtom,
-)
+from ansor.schedule.affine import Affine, Atom, Interval, LoopAtom
 from ansor.schedule.layout_reading import read_indices, trailing_forms
 from ansor.schedule.layout_rewrite import declaring_reader, layout_free_inputs
 from ansor.schedule.state import State

@@ -14,7 +14,7 @@ from itertools import combinations
 from ansor.schedule.access import AccessAnalysis, same_shape
 from ansor.schedule.dag import ComputeDAG
 from ansor.te.expr import Expr, Reduce, Var, substitute
-from ansor.te.structure import same_structure
+from ansor.te.structure import same_place
 from ansor.te.tensor import ComputeOp, Tensor
 
 
@@ -60,10 +60,6 @@ def _same_places(
 ) -> bool:
     """Whether each place of one reader is a place of another, and the other way round, with axes renamed."""
     there = [[substitute(index, dict(renamed)) for index in place] for place in other]
-
-    def equal(a: tuple[Expr, ...], b: list[Expr]) -> bool:
-        return all(same_structure(x, y) for x, y in zip(a, b, strict=True))
-
-    return all(any(equal(a, b) for b in there) for a in one) and all(
-        any(equal(a, b) for a in one) for b in there
+    return all(any(same_place(a, b) for b in there) for a in one) and all(
+        any(same_place(a, b) for a in one) for b in there
     )

@@ -327,6 +327,8 @@ class SketchPolicy(SearchPolicy):
     def _space_of_round(self, round_index: int, history: History) -> ProgramSpace:
         """What a round draws from: the space, or as many of its sketches as a generation has structures."""
         limit, sketches = int(self.params["max_families"]), self.space.sketches
+        if len(sketches) <= limit:
+            return self.space
         leading = (row.family.sketch for row in self.known.best(history, len(history)))
         return self.space.of_sketches(
             sketches_of_round(sketches, limit, leading, round_index, self._order_of_turns)

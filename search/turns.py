@@ -24,14 +24,14 @@ def sketches_of_round(
     sketches: Sequence[Sketch], limit: int, leading: Iterable[Sketch], round_index: int, order: Sequence[int]
 ) -> tuple[Sketch, ...]:
     """
-    Choose the sketches of a round; all of them if the limit allows it.
+    Choose the sketches of a round, which has room for some of them.
 
     Parameters
     ----------
     sketches
         Those of the space.
     limit
-        How many at most, at least 1.
+        How many at most, at least 1 and fewer than there are.
     leading
         Sketches of measured programs, the fastest first; they may repeat.
     round_index
@@ -39,8 +39,6 @@ def sketches_of_round(
     order
         Positions of all sketches in the order of their turns (`order_of_turns`).
     """
-    if len(sketches) <= limit:
-        return tuple(sketches)
     most = int(LEADING * limit)
     chosen = dict.fromkeys(islice(dict.fromkeys(leading), most))
     for position in np.roll(order, -round_index * (limit - most)):

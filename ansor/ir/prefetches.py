@@ -16,7 +16,7 @@ from ansor.ir.nest import Buffer
 from ansor.ir.rewriting import reads_memory
 from ansor.ir.simplify import interval
 from ansor.te.expr import Expr, Load, distinct_nodes, int_value
-from ansor.te.structure import same_structure
+from ansor.te.structure import same_place
 
 
 def loads_of(values: Iterable[Expr], buffers: Collection[Buffer]) -> list[Load]:
@@ -28,11 +28,6 @@ def loads_of(values: Iterable[Expr], buffers: Collection[Buffer]) -> list[Load]:
         if not any(one.buffer is node.buffer and same_place(one.indices, node.indices) for one in found):
             found.append(node)
     return found
-
-
-def same_place(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    """Whether indices of one buffer are the same trees."""
-    return all(same_structure(x, y) for x, y in zip(a, b, strict=True))
 
 
 def may_bring(buffer: Buffer, indices: Sequence[Expr], bounds: Bounds) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ansor.dtypes import is_integer
 from ansor.ir.bounds import Bounds, OptionalInterval
 from ansor.ir.nest import For, Let, LoopNest, Stmt, walk_statements
 from ansor.ir.rewriting import reads_memory
-from ansor.te.expr import Var, free_vars, int_value
+from ansor.te.expr import Expr, Var, free_vars, int_value
 
 
 def loop_ranges(stmt: Stmt) -> dict[Var, OptionalInterval]:
@@ -22,16 +22,16 @@ def loop_ranges(stmt: Stmt) -> dict[Var, OptionalInterval]:
         if isinstance(inner, For):
             extent = int_value(inner.extent)
             ranges[inner.var] = (0, None if extent is None else max(extent - 1, 0))
+        elif isinstance(inner, Let) and _is_index(inner.value, data):
+            ranges[inner.var] = (None, None)
         elif isinstance(inner, Let):
-            if (
-                is_integer(inner.value.dtype)
-                and not reads_memory(inner.value)
-                and data.isdisjoint(free_vars(inner.value))
-            ):
-                ranges[inner.var] = (None, None)
-            else:
-                data.add(inner.var)
+            data.add(inner.var)
     return ranges
+
+
+def _is_index(value: Expr, data: Collection[Var]) -> bool:
+    """Whether a value is an integer that depends on neither memory nor variables that stand for data."""
+    return is_integer(value.dtype) and not reads_memory(value) and free_vars(value).isdisjoint(data)
 
 
 def nest_bounds(nest: LoopNest, sizes: Mapping[Var, int] | None = None) -> Bounds:

@@ -270,6 +270,19 @@ def guarded(conditions: tuple[Expr, ...], stmt: Stmt) -> Stmt:
     return stmt if cond is None else If(cond, stmt)
 
 
+def without_tests(stmt: Stmt, is_known: Callable[[If, Expr], bool]) -> Stmt:
+    """`stmt` without those parts of the conditions in it that are known to hold: `is_known(where, part)`."""
+    made = map_statements(stmt, lambda inner: without_tests(inner, is_known))
+    if not isinstance(stmt, If) or not isinstance(made, If):
+        return made
+    parts = conjuncts(stmt.cond)
+    kept = tuple(part for part in parts if not is_known(stmt, part))
+    if len(kept) == len(parts):
+        return made
+    cond = conjunction(kept)
+    return made.then if cond is None else If(cond, made.then, made.other)
+
+
 def reads_memory(expr: Expr) -> bool:
     """Whether the value of `expr` depends on what a buffer or a tensor holds."""
     seen: set[int] = set()

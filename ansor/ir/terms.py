@@ -19,7 +19,7 @@ from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, negated, reads_memory
 from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Select, children, reached, rewrite
 from ansor.te.reduction import builtin_combiner
-from ansor.te.structure import is_among, same_structure
+from ansor.te.structure import is_among, same_place
 
 REDUCERS: Final = {
     BinaryOp.ADD: "sum",
@@ -67,9 +67,7 @@ def combination_of(store: Store) -> Combination | None:
 def _is_element(value: Expr, store: Store) -> bool:
     """Whether a value is what the element holds that a statement stores to."""
     return (
-        isinstance(value, Load)
-        and value.buffer is store.buffer
-        and all(same_structure(a, b) for a, b in zip(value.indices, store.indices, strict=True))
+        isinstance(value, Load) and value.buffer is store.buffer and same_place(value.indices, store.indices)
     )
 
 

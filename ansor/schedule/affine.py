@@ -26,11 +26,7 @@ from ansor.schedule.extents import (
     smaller,
     where,
 )
-from ansor.te.expr import (
-    BinaryOp,
-    Expr,
-    Var,
-)
+from ansor.te.expr import BinaryOp, Expr, Var
 
 
 @dataclass(frozen=True, slots=True)

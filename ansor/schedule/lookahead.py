@@ -15,11 +15,11 @@ from typing import Final
 from ansor.alignment import LINE
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, For, LoopKind, Prefetch, Stmt
-from ansor.ir.prefetches import same_place
 from ansor.schedule.affine import Affine, Interval, UnknownBoundError
 from ansor.schedule.evaluation import evaluate
 from ansor.schedule.extents import Extent
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Load, Var, substitute
+from ansor.te.structure import same_place
 
 Ranging = Mapping[Var, Extent]
 """Loops that range, by their variables, with their extents."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ansor.te.expr import (
     Binary,
@@ -34,6 +34,11 @@ def same_structure(a: Expr, b: Expr) -> bool:
         equal.add((id(x), id(y)))
         pairs.extend(zip(children(x), children(y), strict=True))
     return True
+
+
+def same_place(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether indices of one buffer or tensor are the same trees."""
+    return all(same_structure(x, y) for x, y in zip(a, b, strict=True))
 
 
 def is_among(expr: Expr, others: Iterable[Expr]) -> bool:

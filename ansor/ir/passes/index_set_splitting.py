@@ -35,7 +35,7 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
 from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, Seq, Stmt, seq, walk_statements
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import conjunction, conjuncts, fresh_copy, map_statements, reads_memory
+from ansor.ir.rewriting import conjuncts, fresh_copy, map_statements, reads_memory, without_tests
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplify import simplify
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
@@ -203,7 +203,9 @@ class _Splitting:
             stop = limits.named("stop", limits.extreme(BinaryOp.MAX, stop, start))
             begin = limits.named("begin", limits.extreme(BinaryOp.MIN, begin, stop))
             until = limits.named("until", limits.extreme(BinaryOp.MAX, until, begin))
-        tested, plain = self.split(loop.body), self.split(_without(loop.body, [end.test for end in ends]))
+        tests = [end.test for end in ends]
+        plain = self.split(without_tests(loop.body, lambda _, part: is_among(part, tests)))
+        tested = self.split(loop.body)
         parts = [limits.part(begin, until, plain)]
         if cut[0]:
             parts.insert(0, limits.part(start, begin, tested))
@@ -303,16 +305,3 @@ def _uses(accesses: Accesses) -> Counter[Buffer]:
     for found in (accesses.reads, accesses.writes):
         uses.update({buffer: len(places) for buffer, places in found.items()})
     return uses
-
-
-def _without(stmt: Stmt, tests: Sequence[Expr]) -> Stmt:
-    """A statement in which some tests are known to hold."""
-    stmt = map_statements(stmt, lambda inner: _without(inner, tests))
-    if not isinstance(stmt, If):
-        return stmt
-    parts = conjuncts(stmt.cond)
-    kept = tuple(test for test in parts if not is_among(test, tests))
-    if len(kept) == len(parts):
-        return stmt
-    cond = conjunction(kept)
-    return stmt.then if cond is None else If(cond, stmt.then, stmt.other)

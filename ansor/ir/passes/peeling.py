@@ -25,13 +25,12 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
 from ansor.ir.nest import Alloc, For, If, Let, LoopKind, Seq, Stmt, Store, sub_statements, walk_statements
 from ansor.ir.rewriting import (
-    conjunction,
     conjuncts,
     fresh_copy,
-    guarded,
     map_statements,
     reads_memory,
     with_statements,
+    without_tests,
 )
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplifier import Simplifier
@@ -109,7 +108,10 @@ class _Peeling:
 
     def _peeled(self, stmt: Stmt, tile: Tile, bounds: Bounds, room: int) -> Stmt:
         """Test for one tile, then in both versions for others, as far as there is room."""
-        inside = self.peel(_without(stmt, tile.guards), assume(bounds, tile.inside), room)
+        plain = without_tests(
+            stmt, lambda one, part: any(g.statement is one and g.test is part for g in tile.guards)
+        )
+        inside = self.peel(plain, assume(bounds, tile.inside), room)
         rest = replace(self, failed=(*self.failed, *(guard.test for guard in tile.guards)))
         outside = rest.peel(stmt, assume(bounds, tile.inside, holds=False), room // 2)
         return If(tile.inside, fresh_copy(inside), outside)
@@ -256,15 +258,3 @@ def holds_throughout(test: Expr, inner: Collection[Var], simplifier: Simplifier)
         if simplifier.table.fits(whole, dtype)
         else Const(False, "bool")
     )
-
-
-def _without(stmt: Stmt, removed: Sequence[Guard]) -> Stmt:
-    if isinstance(stmt, If):
-        gone = [guard.test for guard in removed if guard.statement is stmt]
-        kept = tuple(test for test in conjuncts(stmt.cond) if not any(test is other for other in gone))
-        then = _without(stmt.then, removed)
-        if stmt.other is None:
-            return guarded(kept, then)
-        cond = conjunction(kept)
-        return then if cond is None else If(cond, then, _without(stmt.other, removed))
-    return map_statements(stmt, lambda inner: _without(inner, removed))

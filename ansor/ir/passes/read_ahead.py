@@ -46,13 +46,14 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Prefetch, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.guards import remove_known_guards
 from ansor.ir.passes.lane_reduction import REGISTER
-from ansor.ir.prefetches import loads_of, same_place
+from ansor.ir.prefetches import loads_of
 from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import map_statements, with_statements
 from ansor.ir.simplify import interval, simplify
 from ansor.ir.strides import coefficient, even_step
 from ansor.te.construct import binary, cast, const
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Var, free_vars, int_value, substitute
+from ansor.te.structure import same_place
 
 DISTANCE: Final = 8192
 """How far ahead pieces of rows are asked for [bytes of them]: 32 rows of 256. 4 and 16 KiB do as well."""

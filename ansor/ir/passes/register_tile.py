@@ -36,7 +36,6 @@ from ansor.ir.code_size import own_instructions, registers_of
 from ansor.ir.independence import IndependenceTest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
-from ansor.ir.prefetches import same_place
 from ansor.ir.ranges import loop_ranges
 from ansor.ir.rewriting import (
     conjunction,
@@ -64,7 +63,7 @@ from ansor.te.expr import (
     int_value,
     rewrite,
 )
-from ansor.te.structure import is_among
+from ansor.te.structure import is_among, same_place
 
 _TILE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
 _REDUCE_KINDS = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
