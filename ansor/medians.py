@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
+from ansor.wording import counted
+
 _TAIL: Final = 20
 """One in so many medians lies outside: 95 % confidence."""
 
@@ -49,7 +51,7 @@ def median_spread(values: Sequence[float]) -> float | None:
 
 def repeats_text(repeats: int, disturbed: int = 0, redone: int = 0) -> str:
     """Say what a run time rests on: "3 repeats, 2 disturbed and 1 redone because of another load"."""
-    rests_on = "1 repeat" if repeats == 1 else f"{repeats} repeats"
+    rests_on = counted(repeats, "repeat")
     noise = noise_text(disturbed, redone)
     return f"{rests_on}, {noise}" if noise else rests_on
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ansor.errors import DefinitionError, LogFormatError
+from ansor.wording import counted
 from measure.record import (
     LoggedState,
     LoggedTask,
@@ -268,8 +269,7 @@ class RecordReader:
             else:
                 without += 1
         if without:
-            records = "1 record" if without == 1 else f"{without} records"
-            self._passed_over(f"{self.filename}: {records} without a run time: left out")
+            self._passed_over(f"{self.filename}: {counted(without, 'record')} without a run time: left out")
 
     def read_lines(
         self, max_lines: int | None = None, skip_lines: int = 0

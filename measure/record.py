@@ -24,6 +24,7 @@ from ansor.checks import check_fields, check_integer, check_number
 from ansor.errors import AnsorError, DefinitionError, LogFormatError, TargetError
 from ansor.medians import median_interval, median_spread
 from ansor.task.target import Target
+from ansor.wording import counted
 
 if TYPE_CHECKING:
     from ansor.schedule.dag import ComputeDAG
@@ -223,7 +224,7 @@ def is_outdated(workload_key: str, computation: str | None) -> bool:
 
 def outdated_text(count: int, name: str | None) -> str:
     """Say that so many programs, of `name` if it is told, are left out as outdated (`is_outdated`)."""
-    programs = "1 program" if count == 1 else f"{count} programs"
+    programs = counted(count, "program")
     return f"left out: {programs}{'' if name is None else f' of {name}'} from {COMPUTED_OTHERWISE}"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from ansor.wording import counted
 from measure.distill import DISTILLED_SUFFIX, DistillSummary, distill_record_file
-from search.text import counted
 
 _EXAMPLES = """
 Examples:

@@ -12,6 +12,7 @@ from ansor.errors import DefinitionError
 from ansor.medians import noise_text
 from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
+from ansor.wording import counted
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements
 from measure.groups import RecordGroup, TaskGroups
@@ -21,7 +22,7 @@ from search.cli_chosen import Chosen
 from search.cli_tune import make_policy
 from search.cli_workload import Asked, WorkloadCommand, layout_option, show_numbers
 from search.template_task import TemplateTask
-from search.text import certainty_json, certainty_text, counted, flops_text, rate_text, target_terms
+from search.text import certainty_json, certainty_text, flops_text, rate_text, target_terms
 from search.titles import title_of_key, title_with_algorithm
 
 _BEST_EXAMPLES = """

@@ -36,6 +36,7 @@ from ansor.task.registry import workload_key_to_tensors
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
+from ansor.wording import counted
 from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import workload_distance
 from measure.groups import OptionsByKey, RecordGroup, record_group
@@ -43,7 +44,7 @@ from measure.record import is_outdated, known_dag, named_computation, outdated_t
 from measure.settled import settled_records
 from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
 from measure.unsaid import plain_key
-from search.text import counted, seconds_text
+from search.text import seconds_text
 from search.titles import title_of_key
 
 PathLike = str | os.PathLike[str]

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ansor.schedule.state import State
+from ansor.wording import counted
 from measure import MeasureErrorNo, MeasureResult
 from measure.settled import takes_over
-from search.text import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
+from ansor.wording import counted
 from measure import MeasureInput, MeasureResult, load_records, same_target
 from measure.best import has_key_of, is_of
 from measure.settled import settled_records
 from measure.targets import target_text
-from search.text import counted
 from search.titles import title_of_key
 
 _LISTED = 5

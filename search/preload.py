@@ -13,6 +13,7 @@ from ansor.errors import LogFormatError, ScheduleError
 from ansor.schedule.identity import program_key
 from ansor.schedule.layout_rewrite import layout_free_inputs
 from ansor.task.task import LayoutRewriteOption, Task
+from ansor.wording import counted
 from measure import (
     MeasureCallback,
     MeasureInput,
@@ -27,7 +28,6 @@ from measure.settled import takes_over
 from measure.targets import other_conditions, runs_on
 from search.history import Trial
 from search.policy import InitSearchCallback, Known
-from search.text import counted
 from search.titles import title_of_key
 
 _note = logging.getLogger(__name__)

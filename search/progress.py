@@ -17,9 +17,10 @@ from rich.progress import Progress as RichProgress
 
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from ansor.wording import counted
 from measure import MeasureErrorNo
 from search.result import TuningResult
-from search.text import counted, rate_text, time_text
+from search.text import rate_text, time_text
 from search.titles import task_title
 
 if TYPE_CHECKING:

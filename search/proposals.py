@@ -6,9 +6,9 @@ from ansor.errors import DefinitionError
 from ansor.plugins import GO_ON, brief
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
+from ansor.wording import counted
 from search.history import History
 from search.policy import Proposal, SearchPolicy
-from search.text import counted
 
 
 def proposal_of(policy: SearchPolicy, answer: object) -> Proposal:

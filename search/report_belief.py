@@ -15,11 +15,11 @@ import numpy as np
 from ansor.errors import AnsorError
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from ansor.wording import counted
 from costmodel import CostModel
 from costmodel.metrics import order_accuracy
 from measure import MeasureInput
 from search.report_data import Attempt, TaskHistory
-from search.text import counted
 
 ROUND = 32
 """Programs between two lessons."""

@@ -19,11 +19,12 @@ from ansor.runtime.build import lower
 from ansor.schedule.source import schedule_code
 from ansor.task.layout import rewrite_layouts
 from ansor.task.target import Target
+from ansor.wording import counted
 from measure import MeasureErrorNo
 from search.report_belief import Belief
 from search.report_charts import Curve, Mark, bars, cloud, stack
 from search.report_data import Attempt, LogHistory, TaskHistory, TimeSpent, fastest
-from search.text import certainty_text, counted, digits, interval_text, rate_text, seconds_text, time_text
+from search.text import certainty_text, digits, interval_text, rate_text, seconds_text, time_text
 from search.titles import algorithm_title, by_algorithm, title_of_key
 
 _FEW_TASKS: Final = 3

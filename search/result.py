@@ -6,8 +6,9 @@ from enum import StrEnum
 from ansor.medians import noise_text
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from ansor.wording import counted
 from measure import MeasureErrorNo, MeasureResult
-from search.text import busy_text, certainty_text, counted, rate_text, time_text
+from search.text import busy_text, certainty_text, rate_text, time_text
 from search.titles import by_algorithm
 
 

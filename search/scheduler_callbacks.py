@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from search.text import counted, digits, time_text
+from ansor.wording import counted
+from search.text import digits, time_text
 from search.titles import task_title
 
 if TYPE_CHECKING:

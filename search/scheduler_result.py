@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansor.task.task import Task
+from ansor.wording import counted
 from search.result import StopReason, TuningResult
 from search.session import Stop
-from search.text import busy_text, counted, digits, time_text
+from search.text import busy_text, digits, time_text
 from search.titles import task_title
 
 

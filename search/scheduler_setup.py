@@ -11,6 +11,7 @@ from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.plugins import items_of
 from ansor.task.task import Task, TaskKey
+from ansor.wording import counted
 from costmodel import CostModel, DraftedModel, RandomModel, XGBModel
 from measure import ProgramMeasurer, ProgramRunner
 from search.alternatives import sketch_policy
@@ -25,7 +26,6 @@ from search.sketch_policy import round_size
 from search.starts import first_programs
 from search.template_task import TemplateTask
 from search.template_xgb import XGBTuner
-from search.text import counted
 from search.titles import task_title
 
 PathLike = str | os.PathLike[str]

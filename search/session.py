@@ -26,6 +26,7 @@ from ansor.errors import LogWriteError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from ansor.wording import counted
 from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
 from measure.record import count_errors
 from search.finals import finalists, hold_finals
@@ -36,7 +37,6 @@ from search.preload import Earlier, logs_of
 from search.progress import Progress, Report
 from search.proposals import checked, proposal_of
 from search.result import StopReason, TuningResult
-from search.text import counted
 
 
 @dataclass(frozen=True, slots=True)

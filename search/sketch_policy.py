@@ -29,6 +29,7 @@ from ansor.errors import DefinitionError, ScheduleError
 from ansor.plugins import brief
 from ansor.schedule.state import State
 from ansor.task.task import Task
+from ansor.wording import counted
 from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
 from search.asking import check_model, scores_of, teach, unteach
@@ -45,7 +46,6 @@ from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.polish import polish
 from search.randomness import round_rng
-from search.text import counted
 from search.turns import order_of_turns, sketches_of_round
 from sketches import ProgramSpace, Sketch, SketchContext, SketchParams, SketchRule
 from sketches.annotators import Annotator, check_annotators, default_annotators

@@ -28,6 +28,7 @@ from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError, LogWriteError
 from ansor.plugins import GO_ON, blaming, brief, items_of
 from ansor.task.task import Task
+from ansor.wording import counted
 from measure import MAX_FLOAT
 from search.details import level_of
 from search.options import TuningOptions, open_measurer
@@ -48,7 +49,6 @@ from search.scheduler_setup import (
 )
 from search.session import Stop, TuningSession, interrupted
 from search.starts import known_results
-from search.text import counted
 from search.titles import task_title
 from search.warm_start import log_names
 

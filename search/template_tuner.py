@@ -20,13 +20,13 @@ from ansor.checks import check_integer, check_number
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
+from ansor.wording import counted
 from measure.log import PathLike
 from search.history import History, Trial
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.randomness import round_rng
 from search.template_history import TransferConfigs
 from search.template_task import TemplateTask
-from search.text import counted
 
 LISTED: Final = 1 << 16
 """Spaces up to this size are gone through as a whole, larger ones by random draws."""

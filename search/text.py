@@ -6,6 +6,7 @@ from math import floor, log10
 from typing import TYPE_CHECKING, Any, Final
 
 from ansor.medians import repeats_text
+from ansor.wording import counted
 
 if TYPE_CHECKING:
     from measure import MeasureResult
@@ -79,11 +80,6 @@ def certainty_json(result: MeasureResult | None) -> dict[str, Any]:
         "disturbed": result.disturbed,
         "redone": result.redone,
     }
-
-
-def counted(number: int, what: str) -> str:
-    """Write a number of things: "1 trial", "3 trials"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def target_terms(target: str, machine: RunsOn) -> str:

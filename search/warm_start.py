@@ -29,6 +29,7 @@ from ansor.schedule.steps import Step
 from ansor.task.registry import recorded_dag
 from ansor.task.task import Task
 from ansor.te.tensor import Operation
+from ansor.wording import counted
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.layouts import layout_option
 from measure.log import check_log, check_rereadable
@@ -39,7 +40,6 @@ from search.policy import InitSearchCallback
 from search.preload import is_record_of
 from search.refit import Refit, refit_steps
 from search.skeleton import size_distance, skeleton
-from search.text import counted
 from search.titles import title_of_key
 
 _LISTED = 4
