@@ -85,6 +85,7 @@ class Producer:
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_behind() -> Any:
+    gc.freeze()  # What other tests left is not looked through again.
     yield
     gc.collect()
     assert dlpack._given == {}

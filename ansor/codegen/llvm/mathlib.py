@@ -5,7 +5,7 @@ reweighted least squares on Chebyshev points, weighted to relative error) and re
 infinities, NaN, signed zeros, denormals and overflow. `MAX_ULP` holds the largest errors found against a
 float64 reference, on dense samples of all float32 values and on every one where a function errs most.
 
-They are in `exponential`, `logarithm` and `saturating` (with the lookups of AVX-512 in `pieces`). `powers`,
+They are in `exponential` and `saturating` (with the lookups of AVX-512 in `pieces`). `logarithm`, `powers`,
 `trigonometry`, `arctangent` and `hyperbolic` have those of float64, too; its others are in `math64`. Those of
 float16 and bfloat16 are computed in float32 and rounded.
 """
@@ -60,6 +60,9 @@ use, `exp` is within 1; without, `sigmoid` is within 2.5."""
 _EITHER: Final[dict[str, Callable[..., Value]]] = {
     "rsqrt": powers.rsqrt,
     "pow": powers.power,
+    "log": logarithm.log,
+    "log2": logarithm.log2,
+    "log1p": logarithm.log1p,
     "sin": trigonometry.sin,
     "cos": trigonometry.cos,
     "tan": trigonometry.tan,
@@ -74,9 +77,6 @@ _SINGLE: Final[dict[str, Callable[..., Value]]] = {
     "exp": exponential.exp,
     "exp2": exponential.exp2,
     "expm1": exponential.expm1,
-    "log": logarithm.log,
-    "log2": logarithm.log2,
-    "log1p": logarithm.log1p,
     "tanh": saturating.tanh,
     "sigmoid": saturating.sigmoid,
     "erf": saturating.erf,
@@ -87,9 +87,6 @@ _DOUBLE: Final[dict[str, Callable[..., Value]]] = {
     "exp": math64.exp,
     "exp2": math64.exp2,
     "expm1": math64.expm1,
-    "log": math64.log,
-    "log2": math64.log2,
-    "log1p": math64.log1p,
     "tanh": math64.tanh,
     "sigmoid": math64.sigmoid,
     "erf": math64.erf,

@@ -5,20 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ansor.codegen.llvm import math64
+from ansor.codegen.llvm import logarithm, math64
+from ansor.codegen.llvm.evaluation import rounded
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.vectors import Vectors
 
 
 def power(v: Vectors, x: Value, y: Value) -> Value:
-    """`pow` of either type; float32 by a logarithm and an exponential of float64."""
+    """`pow` of either type: float32 by float64's logarithm and exponential, float64 by the C library."""
     special = _constant_power(v, x, y)
     if special is not None:
         return special
     if x.type == "double":
-        return math64.power(v, x, y)
+        return v.each_lane("pow", "double", x, y)
     wide = [v.convert("fpext", value, "double") for value in (x, y)]
-    return v.convert("fptrunc", math64.power_of_singles(v, *wide), "float")
+    return v.convert("fptrunc", _power_of_singles(v, *wide), "float")
+
+
+def _power_of_singles(v: Vectors, x: Value, y: Value) -> Value:
+    """`pow` of float32 values given as doubles: exp(y * log|x|) has 20 bits to spare.
+
+    The C library's rules for signs: a negative base with an odd exponent gives a negative result, with an
+    exponent that is no integer NaN; `pow(x, 0)` and `pow(1, y)` are 1 whatever the other is.
+    """
+    one, zero = math64.constant(v, 1.0), math64.constant(v, 0.0)
+    magnitude = v.intrinsic("fabs", x)
+    unit = v.compare("oeq", magnitude, one)
+    exponent = v.select(unit, zero, v.binary("fmul", y, logarithm.log(v, magnitude)))
+    result = math64.exp(v, exponent)
+    half = v.binary("fmul", y, math64.constant(v, 0.5))
+    whole = v.compare("oeq", rounded(v, y), y)
+    odd = v.binary("and", whole, v.compare("une", rounded(v, half), half))
+    signed = v.select(odd, v.intrinsic("copysign", result, x), result)
+    invalid = v.binary("and", v.compare("olt", x, zero), v.compare("une", rounded(v, y), y))
+    finite = v.compare("one", v.intrinsic("fabs", x), math64.constant(v, float("inf")))
+    result = v.select(v.binary("and", invalid, finite), math64.constant(v, float("nan")), signed)
+    unknown = v.compare("uno", x, y)
+    result = v.select(unknown, math64.constant(v, float("nan")), result)
+    trivial = v.binary("or", v.compare("oeq", y, zero), v.compare("oeq", x, one))
+    return v.select(trivial, one, result)
 
 
 def _constant_power(v: Vectors, x: Value, y: Value) -> Value | None:
