@@ -194,8 +194,8 @@ class _Alternation:
         loops, lead = parts.loops, parts.lead
         here: Expr = loops[0].var
         for loop in loops[1:]:
-            here = _with(BinaryOp.ADD, _with(BinaryOp.MUL, here, _iterations([loop])), loop.var)
-        later = _with(BinaryOp.ADD, here, lead)
+            here = here * _iterations([loop]) + loop.var
+        later = here + lead
         is_another = Binary(BinaryOp.LT, later, _number(_iterations(loops), later), "bool")
         ended: tuple[Stmt, ...] = (Commit(),) if lead > 1 else ()
 
@@ -235,8 +235,8 @@ def _places(loops: Sequence[For], iteration: Expr) -> dict[Var, Expr]:
     places: dict[Var, Expr] = {}
     for loop in reversed(loops[1:]):
         extent = _iterations([loop])
-        places[loop.var] = _with(BinaryOp.FLOORMOD, iteration, extent)
-        iteration = _with(BinaryOp.FLOORDIV, iteration, extent)
+        places[loop.var] = iteration % extent
+        iteration = iteration // extent
     return {**places, loops[0].var: iteration}
 
 
@@ -244,13 +244,9 @@ def _number(value: int, like: Expr) -> Const:
     return Const(value, like.dtype)
 
 
-def _with(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
-    return Binary(op, a, _number(b, a) if isinstance(b, int) else b, a.dtype)
-
-
 def _turn(iteration: Expr, lead: int) -> Expr:
     """Which of the buffers is an iteration's."""
-    return _with(BinaryOp.FLOORMOD, iteration, lead + 1)
+    return iteration % (lead + 1)
 
 
 def _loads(stmt: Stmt) -> Iterator[Load]:

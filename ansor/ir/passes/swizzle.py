@@ -23,7 +23,7 @@ from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.simplify import simplify
 from ansor.ir.swizzles import PIECE, can_swizzle, turns
 from ansor.te.buffer import row_major_strides
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Expr, Load, cast, const, rewrite
+from ansor.te.expr import INDEX_DTYPE, Expr, Load, cast, const, rewrite
 
 
 def swizzle(kernel: Stmt, bounds: Bounds) -> Stmt:
@@ -80,12 +80,7 @@ def _place(tile: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
     indices = tuple(cast(index, INDEX_DTYPE) for index in indices)
     row: Expr = const(0)
     for index, extent in zip(indices[:-1], shape[:-1], strict=True):
-        row = _with(BinaryOp.ADD, _with(BinaryOp.MUL, row, extent), index)
-    turn = _with(BinaryOp.FLOORMOD, _with(BinaryOp.FLOORDIV, row, int(rows)), int(orders))
-    piece = _with(BinaryOp.XOR, _with(BinaryOp.FLOORDIV, indices[-1], lanes), turn)
-    inside = _with(BinaryOp.FLOORMOD, indices[-1], lanes)
-    return (*indices[:-1], _with(BinaryOp.ADD, _with(BinaryOp.MUL, piece, lanes), inside))
-
-
-def _with(op: BinaryOp, a: Expr, b: Expr | int) -> Expr:
-    return Binary(op, a, const(b) if isinstance(b, int) else b, INDEX_DTYPE)
+        row = row * extent + index
+    turn = row // int(rows) % int(orders)
+    piece = indices[-1] // lanes ^ turn
+    return (*indices[:-1], piece * lanes + indices[-1] % lanes)

@@ -24,7 +24,7 @@ from ansor.ir.nest import Alloc, For, LoopKind, Stmt, Store, seq, walk_statement
 from ansor.ir.rewriting import fresh_copy, guarded, map_expressions, map_statements, replace_in
 from ansor.ir.simplify import interval
 from ansor.ir.strides import runs_along
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, binary, const, int_value
+from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, binary, int_value
 
 _KINDS = frozenset({LoopKind.SERIAL, LoopKind.PARALLEL})
 
@@ -75,7 +75,7 @@ def _vectorized(loop: For, bits: int, bounds: Bounds, alike: bool) -> Stmt:
         return For(loop.var, extent, LoopKind.VECTORIZED, loop.body)
     bulk = extent // lanes
     rest = Var(loop.var.name, loop.var.dtype)
-    tail = _replace(fresh_copy(loop.body), loop.var, _plus(rest, const(bulk * lanes)))
+    tail = _replace(fresh_copy(loop.body), loop.var, rest + bulk * lanes)
     return seq(
         _strips(loop, loop.body, bulk, lanes),
         For(rest, extent - bulk * lanes, LoopKind.VECTORIZED, tail),
@@ -88,7 +88,7 @@ def _of_any_length(loop: For, lanes: int, bounds: Bounds) -> Stmt:
     assert isinstance(extent, Expr)
     count, left = divided(extent, lanes)
     lane = Var(loop.var.name, loop.var.dtype)
-    tail = _replace(fresh_copy(loop.body), loop.var, _plus(_times(count, lanes), lane))
+    tail = _replace(fresh_copy(loop.body), loop.var, count * lanes + lane)
     rest = For(lane, lanes, LoopKind.VECTORIZED, guarded((binary(BinaryOp.LT, lane, left),), tail))
     return seq(_strips(loop, loop.body, count, lanes), guarded(are_left(extent, lanes, bounds), rest))
 
@@ -119,7 +119,7 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
     assert extent is not None
     strip, lane = Var("strip", loop.var.dtype), Var("lane", loop.var.dtype)
     known = bounds.extended({strip: (0, extent // lanes - 1), lane: (0, lanes - 1)})
-    place: dict[Var, Expr] = {loop.var: _plus(_times(strip, lanes), lane)}
+    place: dict[Var, Expr] = {loop.var: strip * lanes + lane}
     return all(
         runs_along(s.buffer, [replace_in(index, place, {}) for index in s.indices], lane, known)
         for s in stores
@@ -129,16 +129,8 @@ def _strips_are_contiguous(stores: list[Store], loop: For, lanes: int, bounds: B
 def _strips(loop: For, body: Stmt, count: int | Expr, lanes: int) -> Stmt:
     """`count` vectors of `lanes` elements."""
     strip, lane = Var(loop.var.name, loop.var.dtype), Var(f"{loop.var.name}.v", loop.var.dtype)
-    vector = _replace(body, loop.var, _plus(_times(strip, lanes), lane))
+    vector = _replace(body, loop.var, strip * lanes + lane)
     return For(strip, count, loop.kind, For(lane, lanes, LoopKind.VECTORIZED, vector))
-
-
-def _plus(a: Expr, b: Expr) -> Expr:
-    return Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
-
-
-def _times(a: Expr, factor: int) -> Expr:
-    return Binary(BinaryOp.MUL, a, const(factor), INDEX_DTYPE)
 
 
 def _replace(stmt: Stmt, var: Var, value: Expr) -> Stmt:
