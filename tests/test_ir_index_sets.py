@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 import ansor
 from ansor import te, workloads
-from ansor.ir.code_size import is_product
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, If, Let, LoopKind, LoopNest, Stmt, Store, sub_statements
 from ansor.ir.printer import format_stmt
 from ansor.ir.verify import check_nest
-from ansor.te.expr import Expr
+from ansor.te.expr import Expr, Load
 from ansor.te.tensor import Tensor
 from tests.costmodel_executed import Executed, Point, value_of
 from tests.paths import walk
@@ -55,13 +54,50 @@ def masked_product(n: int, m: int, d: int, where: Where) -> list[Tensor]:
 def tiled(where: Where, rows: int = 4, terms: int = 4) -> tuple[LoopNest, LoopNest]:
     """A masked product in tiles: as it is built, and as the schedule says it."""
     tensors = masked_product(SIZE, SIZE, 16, where)
+    schedule = in_tiles(tensors, rows, terms)
+    return ansor.lower(schedule, tensors), ansor.lower(schedule, tensors, simple_mode=True)
+
+
+def in_tiles(tensors: list[Tensor], rows: int = 4, terms: int = 4) -> te.Schedule:
+    """Some rows and terms at once, in vectors along the last axis."""
     schedule = te.create_schedule(tensors[-1].op)
     stage = schedule[tensors[-1]]
     outer, inner = stage.split(stage.op.axis[0], factor=rows)
     k_outer, k_inner = stage.split(stage.op.reduce_axis[0], factor=terms)
     stage.reorder(outer, k_outer, k_inner, inner, stage.op.axis[1])
     stage.vectorize(stage.op.axis[1])
-    return ansor.lower(schedule, tensors), ansor.lower(schedule, tensors, simple_mode=True)
+    return schedule
+
+
+REDUCERS: dict[str, tuple[Callable[..., Expr], float]] = {
+    "sum": (te.sum, 0.0),
+    "product": (te.prod, 1.0),
+    "max": (te.max, -np.inf),
+    "min": (te.min, np.inf),
+}
+"""Reductions of floats, and the term that changes nothing."""
+
+
+def chosen_terms(reducer: str, dtype: str, where: Where) -> tuple[list[Tensor], list[Tensor]]:
+    """A reduction of products of which a choice takes some, else the identity; the same by `where=`."""
+    reduce, identity = REDUCERS[reducer]
+    if dtype == "int32" and reducer in ("max", "min"):
+        limits = np.iinfo(np.int32)
+        identity = limits.min if reducer == "max" else limits.max
+
+    def made(*, chosen: bool) -> list[Tensor]:
+        p, v = te.placeholder((SIZE, SIZE), dtype, "P"), te.placeholder((SIZE, 16), dtype, "V")
+        k = te.reduce_axis((0, SIZE), name="k")
+
+        def element(i: Expr, j: Expr) -> Expr:
+            term = p[i, k] * v[k, j]
+            if chosen:
+                return reduce(te.select(where(i, k), term, te.const(identity, dtype)), axis=k)
+            return reduce(term, axis=k, where=where(i, k))
+
+        return [p, v, te.compute((SIZE, 16), element, name="C")]
+
+    return made(chosen=True), made(chosen=False)
 
 
 def result(nest: LoopNest) -> NDArray[np.float32]:
@@ -91,7 +127,7 @@ def steps(stmt: Stmt, at: Point) -> int:
         case Let(var=var, value=value, body=body):
             return steps(body, {**at, var: value_of(value, at)})
         case Store(value=value):
-            return int(any(map(is_product, walk(value))))
+            return int(any(isinstance(node, Load) and node.buffer.name == "P" for node in walk(value)))
         case _:
             return sum(steps(inner, at) for inner in sub_statements(stmt))
 
@@ -106,6 +142,28 @@ def test_what_a_band_excludes_is_not_run(band: str, tile: tuple[int, int]) -> No
     inside = int(np.sum(HOLDS[band](i, k)))
     # Each row meets up to two borders, and in tiles there tests some terms.
     assert steps(built.body, {}) <= inside + 2 * SIZE * (rows + terms)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("reducer", REDUCERS)
+@pytest.mark.parametrize("band", ["causal", "window", "falling"])
+def test_a_choice_of_the_identity_is_a_condition(band: str, reducer: str, dtype: str) -> None:
+    tensors, others = chosen_terms(reducer, dtype, BANDS[band])
+    built = ansor.lower(in_tiles(tensors), tensors)
+    same = ansor.lower(in_tiles(others), others)
+    check_nest(built)
+    rng = np.random.default_rng(3)
+    p, v = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((SIZE, SIZE), (SIZE, 16)))
+    outs = [np.zeros((SIZE, 16), dtype) for _ in range(3)]
+    run_nest(built, [p, v, outs[0]])
+    run_nest(ansor.lower(in_tiles(tensors), tensors, simple_mode=True), [p, v, outs[1]])
+    ansor.build(in_tiles(tensors), tensors)(p, v, outs[2])
+    for out in (outs[0], outs[2]):
+        np.testing.assert_array_equal(out, outs[1])
+    i, k = np.arange(SIZE)[:, None], np.arange(SIZE)[None]
+    # What is tested by `if` is not done; a choice is made after its term.
+    assert steps(built.body, {}) <= steps(same.body, {}) + 2 * SIZE * 4
+    assert steps(built.body, {}) <= int(np.sum(HOLDS[band](i, k))) + 2 * SIZE * 8
 
 
 def test_a_causal_product_is_written_in_two_parts() -> None:

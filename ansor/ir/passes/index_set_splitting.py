@@ -11,10 +11,13 @@ without the test, the second with it, the third not at all. So a causal product,
             C[4*i0 + i1] = ...                for k0 in 0..k0.stop - k0.until:
                                                 for k1 in 0..8: for i1 in 0..4: if ...: C[4*i0 + i1] = ...
 
-A band (`i - w <= k <= i`) has tests at both ends. The order of what is run stays as it is, and so results do
-to the last bit. A loop is parted if it does nothing but what the condition guards, scratch of its own aside;
-if the tile that the condition cuts is small beside it; and if that spares much of it, as it does not with
-padded images. Loops inside of what keeps its tests are parted in turn.
+A band (`i - w <= k <= i`) has tests at both ends. A choice between the term of a reduction and its identity
+is such a condition, too: a sum of `select(k <= i, P[i, k]*V[k, j], 0.0)` has plain terms in the first part,
+the choice in the second, and no third one (`ansor.ir.terms`, also on factors that are infinite or NaN).
+The order of what is run stays as it is, and so results do to the last bit: an identity changes no element, as
+no sum that begins at 0.0 is ever -0.0. A loop is parted if it does nothing but what the condition guards,
+scratch of its own aside; if the tile that the condition cuts is small beside it; and if that spares much of
+it, as it does not with padded images. Loops inside of what keeps its tests are parted in turn.
 
 Source: index-set splitting (Griebl, Feautrier and Lengauer, "Index Set Splitting", IJPP 2000), with bounds as
 in polyhedral scanning (Ancourt and Irigoin, "Scanning Polyhedra with DO Loops", PPoPP 1991).
@@ -33,11 +36,19 @@ from ansor.ir.accesses import Accesses, accesses_of
 from ansor.ir.affine import Affine, add, constant, scaled
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import straight_stores
-from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, Seq, Stmt, seq, walk_statements
+from ansor.ir.nest import Alloc, Buffer, For, If, Let, LoopKind, Seq, Stmt, Store, seq, walk_statements
 from ansor.ir.ranges import loop_ranges
-from ansor.ir.rewriting import conjuncts, fresh_copy, map_statements, reads_memory, without_tests
+from ansor.ir.rewriting import (
+    conjuncts,
+    fresh_copy,
+    map_expressions,
+    map_statements,
+    reads_memory,
+    without_tests,
+)
 from ansor.ir.shuffles import is_meeting
 from ansor.ir.simplify import simplify
+from ansor.ir.terms import assumed, combination_of, needed
 from ansor.te.expr import Binary, BinaryOp, Const, Expr, Var, free_vars, int_value
 from ansor.te.structure import is_among, same_structure
 
@@ -59,7 +70,7 @@ def split_index_sets(stmt: Stmt, bounds: Bounds) -> Stmt:
     bounds
         Ranges of the variables around `stmt`. Those of loops in it are its own, whatever is said of them.
     """
-    if not any(isinstance(inner, If) for inner in walk_statements(stmt)):
+    if not _has_conditions(stmt):
         return stmt
     ranges = loop_ranges(stmt)
     return _Splitting(stmt, bounds.extended(ranges), ranges.keys()).split(stmt)
@@ -110,7 +121,7 @@ class _Splitting:
         length = int_value(loop.extent)
         if (length is not None and length < SHORT) or not self._is_fixed(loop.extent):
             return []
-        if not any(isinstance(inner, If) for inner in walk_statements(loop)):
+        if not _has_conditions(loop):
             return []
         if any(map(is_meeting, walk_statements(loop))) or straight_stores(loop) > MOST_COPIED:
             return []
@@ -204,7 +215,8 @@ class _Splitting:
             begin = limits.named("begin", limits.extreme(BinaryOp.MIN, begin, stop))
             until = limits.named("until", limits.extreme(BinaryOp.MAX, until, begin))
         tests = [end.test for end in ends]
-        plain = self.split(without_tests(loop.body, lambda _, part: is_among(part, tests)))
+        untested = without_tests(loop.body, lambda _, part: is_among(part, tests))
+        plain = self.split(map_expressions(untested, lambda expr: assumed(expr, tests)))
         tested = self.split(loop.body)
         parts = [limits.part(begin, until, plain)]
         if cut[0]:
@@ -281,6 +293,17 @@ def _mean_within(first: float, last: float, length: int) -> float:
     return (integral(last) - integral(first)) / (last - first)
 
 
+def _has_conditions(stmt: Stmt) -> bool:
+    """Whether something in a statement is done, or changes anything, under a condition."""
+    return any(isinstance(inner, If) or _needed_by(inner) for inner in walk_statements(stmt))
+
+
+def _needed_by(stmt: Stmt) -> tuple[Expr, ...]:
+    """The tests without any of which the term of an update changes nothing."""
+    found = combination_of(stmt) if isinstance(stmt, Store) else None
+    return () if found is None else needed(found.term, found.identity)
+
+
 def _tests(body: Stmt, own: Set[Buffer]) -> Iterator[Expr]:
     """The tests without any of which a statement changes nothing but its `own` scratch."""
     while True:
@@ -296,6 +319,7 @@ def _tests(body: Stmt, own: Set[Buffer]) -> Iterator[Expr]:
                     return
                 (body,) = changing
             case _:
+                yield from _needed_by(body)
                 return
 
 
