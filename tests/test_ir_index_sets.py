@@ -277,3 +277,113 @@ def test_no_part_is_written_that_never_runs() -> None:
     tensors = masked_product(SIZE, SIZE, 8, lambda i, k: k >= i - 3)
     lines = str(ansor.lower(te.create_schedule(tensors[-1].op), tensors)).splitlines()
     assert [line.strip() for line in lines if "for k" in line] == ["for k in 0..64 - k.start:"]
+
+
+SIDE = 32
+Mask = Callable[[Tensor, Expr, Expr], Expr]
+
+MASKS: dict[str, tuple[Mask, Callable[[NDArray[np.int_], NDArray[np.int_]], NDArray[np.bool_]]]] = {
+    "causal": (lambda s, i, j: te.select(j <= i, s[i, j], 0.0), HOLDS["causal"]),
+    "anticausal": (lambda s, i, j: te.select(j >= i, s[i, j] + 1.0, 2.0), HOLDS["anticausal"]),
+    "constant first": (lambda s, i, j: te.select(j > i, -1.0, s[i, j]), HOLDS["causal"]),
+    "other side": (lambda s, i, j: te.if_then_else(j > i, te.cast(i, "float32"), s[i, j]), HOLDS["causal"]),
+    "window": (lambda s, i, j: te.select(te.all(j <= i, j > i - 9), s[i, j], -np.inf), HOLDS["window"]),
+    "one in the other": (
+        lambda s, i, j: te.select(j <= i, te.select(j > i - 9, te.exp(s[i, j]), 3.0), 4.0),
+        HOLDS["window"],
+    ),
+    "two reads": (
+        lambda s, i, j: te.select(te.all(j <= i, j < 20), s[i, j], 1.0) * te.select(j <= i, s[i, j], 3.0),
+        HOLDS["causal"],
+    ),
+}
+"""What a mask lets through of `S[i, j]`, and where."""
+
+UNMASKED: dict[str, Mask] = {
+    "both sides": lambda s, i, j: te.select(j <= i, s[i, j], s[i, j] + 1.0),
+    "beside": lambda s, i, j: te.select(j <= i, s[i, j], 0.0) + s[i, j],
+    "opposite": lambda s, i, j: te.select(j <= i, s[i, j], 0.0) + te.select(j > i, s[i, j], 0.0),
+    "data": lambda s, i, j: te.select(s[i, j] > 0.0, s[i, j], 0.0),
+    "always": lambda s, i, j: te.select(j >= i - SIDE, s[i, j], 0.0),
+}
+
+
+def masked_scores(mask: Mask, rows: int, columns: int) -> tuple[te.Schedule, list[Tensor]]:
+    """`C[i, j]`, float32, is a mask of the product `S` of P and V, computed for tiles of `C`."""
+    p, v = te.placeholder((SIDE, 16), name="P"), te.placeholder((16, SIDE), name="V")
+    k = te.reduce_axis((0, 16), name="k")
+    s = te.compute((SIDE, SIDE), lambda i, j: te.sum(p[i, k] * v[k, j], axis=k), name="S")
+    c = te.compute((SIDE, SIDE), lambda i, j: mask(s, i, j), name="C")
+    schedule = te.create_schedule(c.op)
+    stage = schedule[c]
+    i, j = c.op.axis
+    i_outer, j_outer, _, j_inner = stage.tile(i, j, rows, columns)
+    stage.parallel(i_outer)
+    stage.vectorize(j_inner)
+    schedule[s].compute_at(stage, j_outer)
+    return schedule, [p, v, c]
+
+
+def check_scores(schedule: te.Schedule, tensors: list[Tensor]) -> int:
+    """Compare with what the schedule says; returns how many elements of the product are computed."""
+    nest, plain = (ansor.lower(schedule, tensors, simple_mode=simple) for simple in (False, True))
+    check_nest(nest)
+    rng = np.random.default_rng(4)
+    p, v = rng.random((SIDE, 16), dtype=np.float32), rng.random((16, SIDE), dtype=np.float32)
+    outs = [np.full((SIDE, SIDE), np.nan, np.float32) for _ in range(3)]
+    run_nest(nest, [p, v, outs[0]])
+    run_nest(plain, [p, v, outs[1]])
+    ansor.build(schedule, tensors)(p, v, outs[2])
+    np.testing.assert_array_equal(outs[0], outs[1])
+    np.testing.assert_allclose(outs[2], outs[1], rtol=1e-5)
+    passed = Executed.of(nest).passed.items()
+    return sum(n for store, n in passed if any(x.buffer.name == "P" for x in loads(store.value))) // 16
+
+
+def loads(value: Expr) -> list[Load]:
+    return [node for node in walk(value) if isinstance(node, Load)]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("tile", [(4, 8), (5, 7), (16, 4)])
+def test_tiles_of_which_a_mask_lets_nothing_through_are_not_computed(
+    mask: str, tile: tuple[int, int]
+) -> None:
+    element, holds = MASKS[mask]
+    let_through = holds(np.arange(SIDE)[:, None], np.arange(SIDE)[None])
+    rows, columns = tile
+    tiles = [
+        let_through[i : i + rows, j : j + columns]
+        for i in range(0, SIDE, rows)
+        for j in range(0, SIDE, columns)
+    ]
+    computed = check_scores(*masked_scores(element, rows, columns))
+    assert computed == sum(tile.size for tile in tiles if tile.any())
+
+
+@pytest.mark.parametrize("mask", UNMASKED)
+def test_tiles_that_something_else_reads_are_computed(mask: str) -> None:
+    assert check_scores(*masked_scores(UNMASKED[mask], 4, 8)) == SIDE * SIDE
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
+@pytest.mark.parametrize("mask", ["causal", "window"])
+def test_programs_of_masked_scores(mask: str, target: str) -> None:
+    element, holds = MASKS[mask]
+    p, v = te.placeholder((SIDE, 16), name="P"), te.placeholder((16, SIDE), name="V")
+
+    @ansor.register_workload(f"tests.scores_{mask}_{target}")
+    def scores() -> list[Tensor]:
+        k = te.reduce_axis((0, 16), name="k")
+        s = te.compute((SIDE, SIDE), lambda i, j: te.sum(p[i, k] * v[k, j], axis=k), name="S")
+        return [p, v, te.compute((SIDE, SIDE), lambda i, j: element(s, i, j), name="C")]
+
+    task = ansor.SearchTask(scores, (), target=target)
+    rng = np.random.default_rng(5)
+    a, b = rng.random((SIDE, 16), dtype=np.float32), rng.random((16, SIDE), dtype=np.float32)
+    let_through = holds(np.arange(SIDE)[:, None], np.arange(SIDE)[None])
+    expected = np.where(let_through, a @ b, 0.0 if mask == "causal" else -np.inf)
+    for program in ansor.sample_programs(task, 6, rng):
+        out = np.full((SIDE, SIDE), np.nan, np.float32)
+        ansor.build(program, task.compute_dag.tensors, target=target)(a, b, out)
+        np.testing.assert_allclose(out, expected, rtol=1e-4)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ansor.ir.nest import Alloc, Buffer, For, Let, Stmt, Store, statement_expressions, walk_statements
 from ansor.te.expr import Expr, Load, Var, distinct_nodes
@@ -16,6 +18,21 @@ class Accesses:
     writes: dict[Buffer, list[tuple[Expr, ...]]] = field(default_factory=dict)
     allocated: set[Buffer] = field(default_factory=set)
     bound: set[Var] = field(default_factory=set)
+
+    @cached_property
+    def uses(self) -> Counter[Buffer]:
+        """How many times each buffer is read or written in the text."""
+        uses: Counter[Buffer] = Counter()
+        for found in (self.reads, self.writes):
+            uses.update({buffer: len(places) for buffer, places in found.items()})
+        return uses
+
+    def own_of(self, part: Accesses) -> set[Buffer]:
+        """What is allocated here that nothing but a part, whose accesses are given, uses.
+
+        Each time it is executed the part computes what it reads of that.
+        """
+        return {b for b, uses in part.uses.items() if b in self.allocated and uses == self.uses[b]}
 
 
 def accesses_of(stmt: Stmt) -> Accesses:

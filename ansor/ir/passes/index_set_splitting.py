@@ -25,7 +25,6 @@ in polyhedral scanning (Ancourt and Irigoin, "Scanning Polyhedra with DO Loops",
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -125,7 +124,7 @@ class _Splitting:
             return []
         if any(map(is_meeting, walk_statements(loop))) or straight_stores(loop) > MOST_COPIED:
             return []
-        needed = _tests(loop.body, self._scratch_of(loop))
+        needed = _tests(loop.body, self._accesses.own_of(accesses_of(loop)))
         tests = [test for test in needed if loop.var in free_vars(test) and not reads_memory(test)]
         inner = {one.var for one in walk_statements(loop.body) if isinstance(one, (For, Let))}
         return [end for test in tests if (end := self._end(loop, test, inner)) is not None]
@@ -133,17 +132,6 @@ class _Splitting:
     @cached_property
     def _accesses(self) -> Accesses:
         return accesses_of(self.stmt)
-
-    @cached_property
-    def _all_uses(self) -> Counter[Buffer]:
-        return _uses(self._accesses)
-
-    def _scratch_of(self, loop: For) -> set[Buffer]:
-        """Scratch that nothing outside of a loop uses: each iteration computes what it reads of it."""
-        inside = _uses(accesses_of(loop))
-        return {
-            b for b, uses in inside.items() if b in self._accesses.allocated and uses == self._all_uses[b]
-        }
 
     def _is_fixed(self, extent: int | Expr) -> bool:
         """Whether an extent depends on nothing but sizes."""
@@ -321,11 +309,3 @@ def _tests(body: Stmt, own: Set[Buffer]) -> Iterator[Expr]:
             case _:
                 yield from _needed_by(body)
                 return
-
-
-def _uses(accesses: Accesses) -> Counter[Buffer]:
-    """How many times each buffer is read or written in the text of a statement."""
-    uses: Counter[Buffer] = Counter()
-    for found in (accesses.reads, accesses.writes):
-        uses.update({buffer: len(places) for buffer, places in found.items()})
-    return uses

@@ -205,14 +205,15 @@ def steps(stmt: Stmt) -> int:
 def _guards(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[Guard]:
     """The tests in a statement; a tile ends where accumulators are filled, unless for few steps.
 
-    And where a variable of the test is bound that is none of a loop.
+    And where a variable of the test is bound that is none of a loop. A test between two versions of much that
+    is to be done costs nothing beside it.
     """
     if isinstance(stmt, Let):
         for guard in _guards(stmt.body, loops):
             own = guard.loops[len(loops) :] if stmt.var in free_vars(guard.test) else guard.loops
             yield replace(guard, loops=own)
         return
-    if isinstance(stmt, If):
+    if isinstance(stmt, If) and (stmt.other is None or steps(stmt) < MANY):
         for test in conjuncts(stmt.cond):
             yield Guard(stmt, test, loops)
     inside = (*loops, stmt) if isinstance(stmt, For) else loops

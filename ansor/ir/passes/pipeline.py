@@ -1,6 +1,7 @@
 """The passes that every lowered program goes through, in order.
 
-1. Loops end where what they do fails its guard for good, and guards are tested only where they may fail.
+1. Tiles of which a condition lets nothing through are not computed, loops end where what they do fails its
+   guard for good, and guards are tested only where they may fail.
 2. Reductions whose tile fits the vector registers accumulate there.
 3. Guards are removed, hoisted and peeled, so that the bulk of a tile runs without them: one test outside
    the reduction, since a register tile is one statement by then. Terms that change nothing, as those of
@@ -26,6 +27,7 @@ from ansor.ir.passes.index_set_splitting import split_index_sets
 from ansor.ir.passes.read_ahead import ask_for_inputs
 from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
 from ansor.ir.passes.software_pipeline import pipeline_loops
+from ansor.ir.passes.unchosen import skip_unchosen
 from ansor.ir.ranges import loop_ranges, nest_bounds
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
@@ -39,7 +41,9 @@ def polish(
     `ahead` are inputs that reductions ask for before they read them, by the name of what these store to.
     """
     known = nest_bounds(nest)
-    body = _within_bands(map_expressions(nest.body, lambda expr: simplify(expr, known)), known)
+    body = skip_unchosen(map_expressions(nest.body, lambda expr: simplify(expr, known)), known)
+    known = known.extended(loop_ranges(body))
+    body = _within_bands(body, known)
     body = promote_accumulators(body, limits, known)
     known = known.extended(loop_ranges(body))  # A pass that finds no other loops has what was simplified.
     body = skip_identities(simplify_guards(body, known), known)

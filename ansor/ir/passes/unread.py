@@ -28,15 +28,18 @@ from ansor.ir.rewriting import map_statements
 from ansor.te.expr import Load, distinct_nodes
 
 
-def drop_unread(stmt: Stmt) -> Stmt:
-    """`stmt` without the memory that it allocates for nothing, and without what was read for that alone."""
-    unread = _unread(stmt)
-    return drop_unread(_without(stmt, unread)) if unread else stmt
+def drop_unread(stmt: Stmt, own: Collection[Buffer] = ()) -> Stmt:
+    """`stmt` without the memory that it allocates for nothing, and without what was read for that alone.
+
+    What it stores to `own` memory, which is allocated around it, nothing else reads.
+    """
+    unread = _unread(stmt, own)
+    return drop_unread(_without(stmt, unread), {*own} - unread) if unread else stmt
 
 
-def _unread(stmt: Stmt) -> set[Buffer]:
-    """What `stmt` allocates and reads at most to fill such memory, as sums that nobody asks for do."""
-    allocated, needed = set[Buffer](), set[Buffer]()
+def _unread(stmt: Stmt, own: Collection[Buffer]) -> set[Buffer]:
+    """What `stmt` allocates, or owns, and reads at most to fill such memory, as unused sums do."""
+    allocated, needed = {*own}, set[Buffer]()
     sources: dict[Buffer, set[Buffer]] = {}
     for inner in walk_statements(stmt):
         nodes = (node for expr in statement_expressions(inner) for node in distinct_nodes(expr))
