@@ -1,8 +1,4 @@
-"""Addresses, loads and stores.
-
-An address is the buffer's pointer, plus the terms of its index grouped by the scope that defines them (one
-pointer per scope, shared by all accesses that agree up to there), plus a constant: within the innermost loop,
-accesses that differ by unrolled loops only are constant offsets from one pointer.
+"""Loads and stores.
 
 A load is remembered under the buffer's *generation*, which every store to the buffer and every loop that
 holds one advances: within a generation the same address is loaded once. A load whose address is invariant in
@@ -10,11 +6,10 @@ a loop that does not write its buffer is placed before that loop (a few per loop
 
 Lanes: equal addresses load one scalar, consecutive ones a vector. Lanes a few elements apart, or known to be
 among the elements of one vector, are shuffled; others are loaded element by element or as a gather.
-Under a lane mask nothing outside the mask is touched but what lies between two lanes that are. Under a
-scalar *guard* (an `if_then_else` that is computed without a branch) a load that must not happen reads a block
-of zeros instead. Of register tiles, which nobody else sees, whole vectors are loaded and stored, as only what
-is accessed without masks becomes registers: elements outside the mask as they were, and what is beyond the
-elements of a row as it comes.
+Under a lane mask nothing outside the mask is touched but what lies between two lanes that are. Of register
+tiles, which nobody else sees, whole vectors are loaded and stored, as only what is accessed without masks
+becomes registers: elements outside the mask as they were, and what is beyond the elements of a row as it
+comes.
 
 Aligned vectors that are stored to a *streamed* buffer pass the caches by. Such stores are not ordered with
 others until a fence, which a function that has made some must execute before it returns.
@@ -22,61 +17,29 @@ others until a fence, which a function that has made some must execute before it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ansor.alignment import LINE
 from ansor.codegen.llvm import halves
+from ansor.codegen.llvm.addresses import Addresses, Pointer
 from ansor.codegen.llvm.dtype_map import memory_type, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant
+from ansor.codegen.llvm.permutations import interleaved, turned
 from ansor.codegen.llvm.text import ScopeKind, Value, vector_type
 from ansor.codegen.llvm.vectors import Vectors
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer
 from ansor.ir.strides import MOST_APART
-from ansor.te.buffer import row_major_strides
 
 HALVES = ("float16", "bfloat16")
-ZEROS = "@ansor.zeros"
 YES = "@ansor.yes"
 """A byte that is 1; not a constant, so that it is not known to be."""
-_MAX_ZERO_BYTES = 1 << 15
 _HOISTED_PER_LOOP = 8
 _STREAMED_BYTES = 16
 """Alignment from which on instructions that pass the caches by store vectors, if need be in pieces."""
 STREAMING = ", !nontemporal !0"
 STREAMING_METADATA = "!0 = !{i32 1}"
-
-
-@dataclass(frozen=True, slots=True)
-class TileRows:
-    """How a register tile lies on the stack: rows of `width` elements, each with space for `pitch`."""
-
-    count: int
-    width: int
-    pitch: int
-
-    @property
-    def elements(self) -> int:
-        """Elements that there is space for."""
-        return self.count * self.pitch
-
-    def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of a tile of that shape."""
-        return row_major_strides((*shape[:-1], self.pitch))[: len(shape)]
-
-
-@dataclass(slots=True)
-class Pointer:
-    """A buffer's address, the alignment proven for it [bytes], and how often it was written so far.
-
-    Register tiles have `rows`.
-    """
-
-    value: Value
-    align: int
-    generation: int = 0
-    rows: TileRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +66,8 @@ class Memory:
         self.fn = vectors.fn
         self.index: IndexMath = vectors.index
         self.machine = machine
-        self.pointers: dict[Buffer, Pointer] = {}
+        self.addresses = Addresses(vectors)
+        self.pointers = self.addresses.pointers
         self.streamed: frozenset[Buffer] = frozenset()
         self.streams = False
         """Whether stores that pass the caches by have been made since `fence`."""
@@ -175,9 +139,9 @@ class Memory:
         type_ = memory_type(buffer.dtype)
         full = vector_type(type_, lanes)
         if guard is None:
-            address, align = self._place(buffer, pointer, base)
+            address, align = self.addresses.place(buffer, base)
         else:
-            address = self._guarded(buffer, base, lanes, guard)
+            address = self.addresses.guarded(buffer, base, lanes, guard)
             align = dtype_info(buffer.dtype).bytes
         depth = address.depth
         if mask is None:
@@ -204,7 +168,7 @@ class Memory:
         symbol = "@llvm.prefetch.p0"
         self.fn.declare(symbol, f"declare void {symbol}(ptr, i32, i32, i32)")
         for first in range(0, elements, LINE // dtype_info(buffer.dtype).bytes):
-            address = self.address(buffer, add(base, constant(first)))
+            address = self.addresses.address(buffer, add(base, constant(first)))
             self.fn.effect(f"call void {symbol}(ptr {address.text}, i32 0, i32 {locality}, i32 1)")
 
     def _remembered(self, buffer: Buffer, text: str, type_: str, lanes: int, depth: int) -> Value:
@@ -251,7 +215,7 @@ class Memory:
     def _loaded(self, buffer: Buffer, base: Affine) -> Value | None:
         """An element that was loaded before, whatever the condition."""
         pointer, type_ = self.pointers[buffer], memory_type(buffer.dtype)
-        address, align = self._place(buffer, pointer, base)
+        address, align = self.addresses.place(buffer, base)
         text = _of_generation(_load_text(type_, address, align), pointer)
         return self._found(text, address.depth)
 
@@ -269,7 +233,7 @@ class Memory:
 
         if step < 0:
             raw = part(last)
-            return self._permuted(raw, raw, [lanes - 1 - lane for lane in range(lanes)])
+            return self.vectors.permuted(raw, raw, [lanes - 1 - lane for lane in range(lanes)])
         starts = [min(number * lanes, last - lanes + 1) for number in range(step)]
         parts = [part(start) for start in starts]
         result = parts[0]
@@ -277,7 +241,7 @@ class Memory:
         for piece, start in zip(parts[1:], starts[1:], strict=True):
             places = [place if place < start else lanes + place - start for place in chosen]
             places = [min(place, 2 * lanes - 1) for place in places]  # not there yet: any lane will do
-            result = self._permuted(result, piece, places)
+            result = self.vectors.permuted(result, piece, places)
             chosen = [lane if place < start + lanes else place for lane, place in enumerate(chosen)]
         return result
 
@@ -305,24 +269,14 @@ class Memory:
                 return None
             mask = self.vectors.first_lanes(span, width)
         raw = self._load(buffer, start, width, mask, under.guard)
-        return self._permuted(raw, raw, [min(max(place - low, 0), span - 1) for place in places])
+        return self.vectors.permuted(raw, raw, [min(max(place - low, 0), span - 1) for place in places])
 
     def _mask_of_part(self, mask: Value, start: int, step: int) -> Value:
         """Which elements from `start` on are those of lanes that count, lanes `step` apart."""
         lanes = mask.lanes
         at = [divmod(start + place, step) for place in range(lanes)]
         places = [lane if rest == 0 and lane < lanes else lanes for lane, rest in at]
-        return self._permuted(mask, Value("zeroinitializer", "i1", lanes), places)
-
-    def _permuted(self, a: Value, b: Value, places: list[int]) -> Value:
-        """The lanes of two vectors at places in their concatenation."""
-        texts = ", ".join(f"i32 {place}" for place in places)
-        return self.fn.inside(
-            f"shufflevector {a.full_type} {a.text}, {b.full_type} {b.text}, <{len(places)} x i32> <{texts}>",
-            a.type,
-            len(places),
-            max(a.depth, b.depth),
-        )
+        return self.vectors.permuted(mask, Value("zeroinitializer", "i1", lanes), places)
 
     def _gather(self, buffer: Buffer, offset: Affine, under: Under) -> Value:
         """Lanes from anywhere."""
@@ -330,15 +284,15 @@ class Memory:
         if under.mask is None and (
             not self.machine.has_gather or type_ not in ("float", "i32", "double", "i64")
         ):
-            addresses = self._addresses(buffer, offset, lanes)
+            addresses = self.addresses.of_lanes(buffer, offset, lanes)
             elements = []
             for lane in range(lanes):
                 address = self.vectors.element(addresses, lane)
                 elements.append(self._element(buffer, address, under.guard))
             return self.vectors.gathered(elements)
-        addresses = self._addresses(buffer, offset, lanes)
+        addresses = self.addresses.of_lanes(buffer, offset, lanes)
         full, masks = vector_type(type_, lanes), vector_type("i1", lanes)
-        mask = under.mask if under.mask is not None else self._all_lanes(lanes)
+        mask = under.mask if under.mask is not None else Value("splat (i1 true)", "i1", lanes)
         if under.guard is not None:
             both = self.vectors.both(mask, under.guard)
             assert both is not None
@@ -356,31 +310,9 @@ class Memory:
     def _element(self, buffer: Buffer, address: Value, guard: Value | None) -> Value:
         type_, size = memory_type(buffer.dtype), dtype_info(buffer.dtype).bytes
         if guard is not None:
-            address = self._either(guard, address, size)
+            address = self.addresses.either(guard, address, size)
         text = _of_generation(_load_text(type_, address, size), self.pointers[buffer])
         return self._remembered(buffer, text, type_, 1, address.depth)
-
-    def _guarded(self, buffer: Buffer, base: Affine, lanes: int, guard: Value) -> Value:
-        """The address if the guard holds, else one of zeros.
-
-        The choice is made where the guard is known, outside the loops inside of that, which then walk over
-        the data or over a block of zeros, if the block need not be large.
-        """
-        size = dtype_info(buffer.dtype).bytes
-        atoms = self.index.atoms
-        inner = {n: c for n, c in base.terms.items() if atoms[n].value.depth > guard.depth}
-        low, high = self.index.interval(Affine(0, inner))
-        if low is None or high is None or low < 0 or (high + lanes) * size > _MAX_ZERO_BYTES:
-            return self._either(guard, self.address(buffer, base), lanes * size)
-        outer = {n: c for n, c in base.terms.items() if n not in inner}
-        start = self._either(guard, self.address(buffer, Affine(base.const, outer)), (high + lanes) * size)
-        return self._stepped(start, Affine(0, inner), size)
-
-    def _either(self, guard: Value, address: Value, zeros: int) -> Value:
-        """`address` if the guard holds, else that of a block of `zeros` bytes of zeros."""
-        self._need_zeros(zeros)
-        text = f"select i1 {guard.text}, ptr {address.text}, ptr {ZEROS}"
-        return self.fn.pure(text, "ptr", 1, max(address.depth, guard.depth))
 
     # -- stores --------------------------------------------------------------------------------------
 
@@ -408,7 +340,7 @@ class Memory:
                 element = self.vectors.element(value, lane)
                 self._store(buffer, add(base, constant(step * lane)), element)
         else:
-            addresses = self._addresses(buffer, offset, under.lanes)
+            addresses = self.addresses.of_lanes(buffer, offset, under.lanes)
             for lane in range(under.lanes):
                 element, address = self.vectors.element(value, lane), self.vectors.element(addresses, lane)
                 align = dtype_info(buffer.dtype).bytes
@@ -416,20 +348,10 @@ class Memory:
 
     def store_interleaved(self, buffer: Buffer, base: Affine, values: list[Value], lanes: int) -> None:
         """Write lane 0 of all values side by side, then lane 1 of all, and so on, from `base` on."""
-        pointer = self.pointers[buffer]
-        pointer.generation += 1
+        self.pointers[buffer].generation += 1
         whole = [self.vectors.splat(self.to_memory(value, buffer.dtype), lanes) for value in values]
-        for part in range(len(whole)):
-            places = [divmod(part * lanes + place, len(whole)) for place in range(lanes)]  # lane, which value
-            result = self._permuted(
-                whole[0], whole[1], [lane + lanes * (which == 1) for lane, which in places]
-            )
-            for number, value in enumerate(whole[2:], 2):
-                chosen = [
-                    lanes + lane if which == number else kept for kept, (lane, which) in enumerate(places)
-                ]
-                result = self._permuted(result, value, chosen)
-            self._store(buffer, add(base, constant(part * lanes)), result)
+        for part, vector in enumerate(interleaved(self.vectors, whole)):
+            self._store(buffer, add(base, constant(part * lanes)), vector)
 
     def store_turned(
         self, buffer: Buffer, base: Affine, apart: int, values: list[Value], under: Under
@@ -440,31 +362,8 @@ class Memory:
         """
         self.pointers[buffer].generation += 1
         whole = [self.vectors.splat(self.to_memory(value, buffer.dtype), under.lanes) for value in values]
-        for lane, row in enumerate(self._turned(whole)[: under.active]):
+        for lane, row in enumerate(turned(self.vectors, whole)[: under.active]):
             self._store_row(buffer, add(base, constant(apart * lane)), row, len(whole))
-
-    def _turned(self, values: list[Value]) -> list[Value]:
-        """For each lane of some vectors, no more than lanes, a vector that begins with its elements.
-
-        Interleaving each vector of the first half with its partner in the second one moves the first binary
-        digit of an element's number behind the last. Once for each digit that tells vectors apart, and those
-        that tell lanes come first.
-        """
-        lanes, bits = values[0].lanes, (len(values) - 1).bit_length()
-        width = 1 << bits
-        found = values + [replace(values[0], text="poison")] * (width - len(values))
-        for _ in range(bits):
-            pairs = list(zip(found[: width // 2], found[width // 2 :], strict=True))
-            found = [
-                self._permuted(a, b, [start + at // 2 + lanes * (at % 2) for at in range(lanes)])
-                for a, b in pairs
-                for start in (0, lanes // 2)
-            ]
-        return [
-            self._permuted(vector, vector, list(range(start, start + width)))
-            for vector in found
-            for start in range(0, lanes, width)
-        ]
 
     def _store_row(self, buffer: Buffer, base: Affine, row: Value, count: int) -> None:
         """Write the first `count` lanes of a vector side by side; not past the caches, unless as a line."""
@@ -474,11 +373,11 @@ class Memory:
             mask = self.vectors.first_lanes(count, row.lanes)
             self._masked_store(buffer, base, row, Under(row.lanes, mask, None, count))
         else:
-            self._store(buffer, base, self._permuted(row, row, list(range(count))), whole_lines=True)
+            self._store(buffer, base, self.vectors.permuted(row, row, list(range(count))), whole_lines=True)
 
     def _store(self, buffer: Buffer, base: Affine, value: Value, whole_lines: bool = False) -> None:
         pointer = self.pointers[buffer]
-        address, align = self._place(buffer, pointer, base)
+        address, align = self.addresses.place(buffer, base)
         hint = ""
         if buffer in self.streamed and value.lanes > 1:
             size = value.lanes * dtype_info(buffer.dtype).bytes
@@ -502,7 +401,7 @@ class Memory:
         mask = under.mask
         if self.machine.widens_lane_stores and value.type in ("i8", "i16", "i32"):
             mask = self._unforeseen(mask)
-        (address, align), full = self._place(buffer, self.pointers[buffer], base), value.full_type
+        (address, align), full = self.addresses.place(buffer, base), value.full_type
         masks = mask.full_type
         symbol = f"@llvm.masked.store.v{value.lanes}{_mangled(value.type)}.p0"
         self.fn.declare(symbol, f"declare void {symbol}({full}, ptr, i32, {masks})")
@@ -520,7 +419,11 @@ class Memory:
 
     def _scatter(self, buffer: Buffer, offset: Affine, value: Value, under: Under) -> None:
         assert under.mask is not None
-        addresses, full, lanes = self._addresses(buffer, offset, under.lanes), value.full_type, under.lanes
+        addresses, full, lanes = (
+            self.addresses.of_lanes(buffer, offset, under.lanes),
+            value.full_type,
+            under.lanes,
+        )
         masks = under.mask.full_type
         symbol = f"@llvm.masked.scatter.v{lanes}{_mangled(value.type)}.v{lanes}p0"
         self.fn.declare(symbol, f"declare void {symbol}({full}, <{lanes} x ptr>, i32, {masks})")
@@ -528,84 +431,6 @@ class Memory:
             f"call void {symbol}({full} {value.text}, <{lanes} x ptr> {addresses.text}, "
             f"i32 {dtype_info(buffer.dtype).bytes}, {masks} {under.mask.text})"
         )
-
-    # -- addresses -----------------------------------------------------------------------------------
-
-    def _place(self, buffer: Buffer, pointer: Pointer, offset: Affine) -> tuple[Value, int]:
-        """The pointer to the element at a uniform offset, and its alignment."""
-        known, key = self.fn.known, (pointer.value.text, offset)
-        found: tuple[Value, int] | None = known.get(key)
-        if found is None:
-            found = known[key] = self.address(buffer, offset), self._align(buffer, pointer, offset)
-        return found
-
-    def address(self, buffer: Buffer, offset: Affine) -> Value:
-        """The pointer to the element at a uniform offset."""
-        return self._stepped(self.pointers[buffer].value, offset, dtype_info(buffer.dtype).bytes)
-
-    def _stepped(self, pointer: Value, offset: Affine, size: int) -> Value:
-        """`pointer` moved by an offset in elements of `size` bytes, scope by scope."""
-        if offset.terms:
-            known, key = self.fn.known, (pointer.text, size, *offset.terms.items())
-            moved: Value | None = known.get(key)
-            if moved is None:
-                moved = known[key] = self._along(pointer, offset, size)
-            pointer = moved
-        return self._moved(pointer, Value(str(offset.const * size), "i64")) if offset.const else pointer
-
-    def _along(self, pointer: Value, offset: Affine, size: int) -> Value:
-        """`pointer` moved by the terms of an offset."""
-        pending: Value | None = None
-        for atom, coefficient in self.index.ordered(offset):
-            term = self.index.scaled(atom.value, coefficient * size)
-            if pending is not None and pending.depth < term.depth:
-                pointer = self._moved(pointer, pending)
-                pending = None
-            if pending is None:
-                pending = term
-            else:
-                pending = self.fn.pure(f"add nsw i64 {pending.text}, {term.text}", "i64", 1, term.depth)
-        return pointer if pending is None else self._moved(pointer, pending)
-
-    def _moved(self, pointer: Value, by: Value) -> Value:
-        return self.fn.pure(
-            f"getelementptr i8, ptr {pointer.text}, i64 {by.text}", "ptr", 1, max(pointer.depth, by.depth)
-        )
-
-    def _addresses(self, buffer: Buffer, offset: Affine, lanes: int) -> Value:
-        """The pointers of all lanes."""
-        uniform: dict[str, int] = {}
-        varying: dict[str, int] = {}
-        for name, coefficient in offset.terms.items():
-            wide = self.index.atoms[name].value.lanes > 1
-            (varying if wide else uniform)[name] = coefficient
-        base = self.address(buffer, Affine(offset.const, uniform))
-        offsets = self.index.vector(Affine(0, varying), lanes)
-        element = memory_type(buffer.dtype)
-        return self.fn.pure(
-            f"getelementptr {element}, ptr {base.text}, {offsets.full_type} {offsets.text}",
-            "ptr",
-            lanes,
-            max(base.depth, offsets.depth),
-        )
-
-    def _align(self, buffer: Buffer, pointer: Pointer, offset: Affine) -> int:
-        """The alignment that follows from the buffer's and the offset's divisors."""
-        size = dtype_info(buffer.dtype).bytes
-        bits = offset.const
-        for factor in offset.terms.values():
-            bits |= factor
-        lowest = (bits & -bits) * size  # the least of the lowest bits of all factors
-        return max(min(pointer.align, lowest) if bits else pointer.align, size)
-
-    def _all_lanes(self, lanes: int) -> Value:
-        return Value("splat (i1 true)", "i1", lanes)
-
-    def _need_zeros(self, size: int) -> None:
-        """Have at least `size` bytes of zeros; not a constant, which would take space in the object file."""
-        known = self.fn.declarations.get(ZEROS, "[64 x")
-        size = max(int(known[known.index("[") + 1 :].split()[0]), 1 << (size - 1).bit_length())
-        self.fn.declare(ZEROS, f"{ZEROS} = internal global [{size} x i8] zeroinitializer, align 64")
 
     # -- representations -----------------------------------------------------------------------------
 

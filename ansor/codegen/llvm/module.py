@@ -21,11 +21,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansor.codegen.llvm.abreast import join_strips
+from ansor.codegen.llvm.addresses import Pointer
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.flipped_copies import store_flipped
 from ansor.codegen.llvm.flipping import flip_factors
 from ansor.codegen.llvm.index import Affine
-from ansor.codegen.llvm.memory import STREAMING, STREAMING_METADATA, Pointer
+from ansor.codegen.llvm.memory import STREAMING, STREAMING_METADATA
 from ansor.codegen.llvm.statements import Function
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.values import Env

@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Protocol
 
+from ansor.codegen.llvm.addresses import Pointer, TileRows
 from ansor.codegen.llvm.analysis import Analysis, Facts
 from ansor.codegen.llvm.index import Affine, IndexMath, constant, scale
 from ansor.codegen.llvm.interleave import Interleaving
-from ansor.codegen.llvm.memory import Memory, Pointer, TileRows, Under
+from ansor.codegen.llvm.memory import Memory, Under
 from ansor.codegen.llvm.tensor import TensorCalls
 from ansor.codegen.llvm.text import FunctionText, Scope, Value
 from ansor.codegen.llvm.values import Env, Expressions

@@ -8,7 +8,7 @@ liberty is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ansor.codegen.llvm.dtype_map import float_literal
 from ansor.codegen.llvm.index import IndexMath
@@ -152,7 +152,7 @@ class Vectors:
             return self.element(pieces[0], 0)
         while len(pieces) > 1:
             halves = zip(pieces[::2], pieces[1::2], strict=True)
-            pieces = [self._shuffled(a, b.text, range(2 * a.lanes), b.depth) for a, b in halves]
+            pieces = [self.permuted(a, b, range(2 * a.lanes)) for a, b in halves]
         return self._lanes_of(pieces[0], 0, lanes)
 
     def _lanes_of(self, a: Value, first: int, lanes: int) -> Value:
@@ -163,15 +163,13 @@ class Vectors:
             return self.fn.inside(text, a.type, lanes, a.depth)
         if lanes == a.lanes:
             return a
-        return self._shuffled(a, "poison", range(first, first + lanes), 0)
+        return self.permuted(a, Value("poison", a.type, a.lanes), range(first, first + lanes))
 
-    def _shuffled(self, a: Value, other: str, order: range, depth: int) -> Value:
-        """The lanes of `a`, and then of `other`, which is known from `depth` on, in this order."""
-        full, lanes = a.full_type, len(order)
-        known = a.lanes if other == "poison" else 2 * a.lanes
-        mask = ", ".join(f"i32 {lane}" if lane < known else "i32 poison" for lane in order)
-        text = f"shufflevector {full} {a.text}, {full} {other}, <{lanes} x i32> <{mask}>"
-        return self.fn.inside(text, a.type, lanes, max(a.depth, depth))
+    def permuted(self, a: Value, b: Value, places: Sequence[int]) -> Value:
+        """The lanes of two vectors at places in their concatenation; any number at places behind it."""
+        mask = ", ".join(f"i32 {place if place < 2 * a.lanes else 'poison'}" for place in places)
+        text = f"shufflevector {_typed(a)}, {_typed(b)}, <{len(places)} x i32> <{mask}>"
+        return self.fn.inside(text, a.type, len(places), max(a.depth, b.depth))
 
     def frozen(self, a: Value) -> Value:
         """`a`, with any number in lanes that have none (poison): it may decide about others."""
