@@ -43,6 +43,10 @@ each_device = pytest.mark.parametrize(
 
 PyCUDA has no graphs of calls, which NVIDIA's bindings launch when kernels are timed.
 """
+each_kind_of_device = pytest.mark.parametrize(
+    "kind", [*_HERE, _where_possible("emulated", _NO_COMPILER)], indirect=True
+)
+"""The same by one binding to the emulated device: for what programs compute, which is the same by both."""
 each_device_of_workers = pytest.mark.parametrize("kind", _HERE)
 """Runs a test whose programs run in other processes on every device that is there."""
 

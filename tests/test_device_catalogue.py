@@ -15,7 +15,7 @@ from ansor.task.task import Task
 from ansor.workloads import CATALOGUE, Workload
 from sketches import ProgramSpace
 from tests.cuda_on_host import run_cuda_on_host, run_together
-from tests.device_kernels import each_device
+from tests.device_kernels import each_kind_of_device
 from tests.device_laws import SEEDS, DeviceCase, case_of_seed, products_of_seed
 
 BLOCKS = 3
@@ -23,7 +23,7 @@ PRODUCTS = 24
 """Seeds of what tensor cores multiply."""
 
 
-@each_device
+@each_kind_of_device
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_sampled_programs_compute_what_the_catalogue_says(kind: str, block: int) -> None:
     """One of each sketch; `python -m experiments.fuzz --target opencl` runs more."""
