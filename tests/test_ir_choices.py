@@ -212,7 +212,7 @@ def test_random_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def clamp_of(node: Expr) -> bool:
-    bounds = isinstance(node, Binary) and node.op in (BinaryOp.MIN, BinaryOp.MAX)
+    bounds = isinstance(node, Binary) and node.op in (BinaryOp.MIN, BinaryOp.MAX, BinaryOp.FLOORMOD)
     return bounds or isinstance(node, (Call, Select))
 
 
@@ -250,6 +250,9 @@ def image(index: Callable[[Expr, Expr], Expr], rows: int = 3, columns: int = 40)
         (lambda i, j: te.clip(j - i + 1, 0, 39), "if i < j.0*8 + 2 and j.0*8 < i + 32:"),
         (lambda i, j: te.minimum(39, j + 2) - te.maximum(0, 2 - j), "if j.0 < 4 and j.0 >= 1:"),
         (lambda i, j: te.abs(j - 1), "if j.0 >= 1:"),
+        (lambda i, j: (j + 1) % 40, "if j.0 < 4:"),
+        (lambda i, j: (j + 39) % 40, "if j.0 >= 1:"),
+        (lambda i, j: ((j + 2) % 40 + 39) % 40, "if j.0 < 4:"),
         (lambda i, j: te.if_then_else(j > 38, 77 - j, j + 1), "if j.0 < 4:"),
     ],
 )
@@ -267,7 +270,13 @@ def test_vectors_away_from_an_edge_are_loaded_as_they_lie(
 
 
 @pytest.mark.parametrize(
-    "index", [lambda i, j: te.clip(i - 1, 0, 2) + j // 2, lambda i, j: te.maximum(j, 20)]
+    "index",
+    [
+        lambda i, j: te.clip(i - 1, 0, 2) + j // 2,
+        lambda i, j: te.maximum(j, 20),
+        lambda i, j: (j + 20) % 40,
+        lambda i, j: j % 16,
+    ],
 )
 def test_what_is_the_same_in_all_lanes_or_seldom_away_from_an_edge_is_written_once(
     index: Callable[[Expr, Expr], Expr],

@@ -16,6 +16,7 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.evaluation import evaluate_exactly
+from ansor.schedule.lowering import lower
 from ansor.te.expr import Var
 from tests.program_laws import Case, check_all
 
@@ -164,6 +165,72 @@ def test_what_is_read_at_clamped_indices_is_a_tile_and_its_halo(
         known = infer_bounds(s.state).stages
         assert [known[stage].region[0].width for stage in (1, 2)] == [inner + 4, inner + 2]
     check_all(Case.of(s.state, {n: size} if symbolic else {}))
+
+
+def ring(x: Any, size: Any) -> Any:
+    """The sums of neighbours on a ring."""
+    return te.compute(
+        (size,),
+        lambda i: x[(i + size - 1) % size] + x[i] * 2.0 + x[(i + 1) % size],
+        name=f"{x.name}1",
+    )
+
+
+@pytest.mark.parametrize("inner", [1, 8])
+@pytest.mark.parametrize("size", [1, 3, 29])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_is_read_around_the_end_of_an_axis_is_a_tile_and_its_halo(
+    symbolic: bool, size: int, inner: int
+) -> None:
+    n = te.var("n")
+    length = n if symbolic else size
+    a = te.placeholder((length,), name="A")
+    b = te.compute((length,), lambda i: a[i] * 2.0, name="B")
+    c = ring(b, length)
+    d = ring(c, length)
+    s = te.create_schedule(d)
+    outer, _ = s[d].split(d.op.axis[0], factor=inner)
+    s[b].compute_at(s[d], outer)
+    s[c].compute_at(s[d], outer)
+    if symbolic or size > 3:
+        known = infer_bounds(s.state).stages
+        assert [known[stage].region[0].width for stage in (1, 2)] == [inner + 4, inner + 2]
+        text = str(lower(s.state, simple_mode=True))
+        assert [line.count("%") for line in text.splitlines() if "A1[" in line or "B1[" in line] == [0, 0, 0]
+    check_all(Case.of(s.state, {n: size} if symbolic else {}))
+
+
+@pytest.mark.parametrize("inner", [4, 7])
+def test_reads_around_an_end_are_followed_through_inlined_and_reduced_stages(inner: int) -> None:
+    a = te.placeholder((40,), name="A")
+    b = te.compute((40,), lambda i: a[i] * 2.0, name="B")
+    turned = te.compute((40,), lambda i: b[(i + 37) % 40], name="Turned")
+    k = te.reduce_axis((0, 3), name="k")
+    c = te.compute((40,), lambda i: te.sum(turned[(i + 40 - k) % 40] * b[i], axis=k), name="C")
+    s = te.create_schedule(c)
+    s[turned].compute_inline()
+    s[b].compute_at(s[c], s[c].split(c.op.axis[0], factor=inner)[0])
+    assert infer_bounds(s.state).stages[1].region[0].width == inner + 5
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i: i % 10,  # goes around four times
+        lambda i: (i // 2 + 3) % 10 + i // 20,
+        lambda i: (i * 300 + 7) % 10,
+        lambda i: te.cast(te.cast(i, "uint8") % te.const(10, "uint8"), "int32"),
+    ],
+)
+def test_other_remainders_are_right(index: Any) -> None:
+    a = te.placeholder((12,), name="A")
+    b = te.compute((12,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((40,), lambda i: b[index(i)] + 1.0, name="C")
+    s = te.create_schedule(c)
+    s[b].compute_at(s[c], s[c].split(c.op.axis[0], factor=4)[0])
+    assert not infer_bounds(s.state).stages[1].region[0].around
+    check_all(Case.of(s.state))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 import ansor
 from ansor import te
+from ansor.schedule.bounds import infer_bounds
 from ansor.schedule.lowering import lower
 from ansor.schedule.places import NO_AXIS, Place, uses_at
 from ansor.schedule.state import State
@@ -91,6 +92,20 @@ def replicated(n: int, m: int) -> list[Tensor]:
     return [image, of]
 
 
+def torus(n: int, m: int) -> list[Tensor]:
+    """Three means over neighbours, where what is beyond an edge lies at the opposite one."""
+    image = te.placeholder((n, m), name="Image")
+    of = image
+    for number in range(3):
+
+        def mean(y: te.Var, x: te.Var, of: Tensor = of) -> te.Expr:
+            places = [(y, x), (y + n - 1, x), (y + 1, x), (y, x + m - 1), (y, x + 1)]
+            return sum(of[i % n, j % m] for i, j in places) * 0.2
+
+        of = te.compute((n, m), mean, name=f"Mean{number}")
+    return [image, of]
+
+
 IMAGES = {
     "filters": lambda: two_filters(19, 33, 3),
     "long filters": lambda: two_filters(16, 40, 7),
@@ -98,6 +113,7 @@ IMAGES = {
     "colours": lambda: colours(10, 12),
     "waves": lambda: waves(60),
     "replicated": lambda: replicated(14, 21),
+    "torus": lambda: torus(14, 21),
 }
 
 
@@ -257,14 +273,44 @@ def test_places_of_what_is_clamped_are_those_away_from_the_edge() -> None:
     assert found == {place((0, 1), (1, -2)), place((0, -1), (1, 1)), place((0, -2), (1, 0))}
 
 
-def test_what_is_read_beyond_an_edge_is_tiled_as_other_stencils_are() -> None:
-    assert "StencilTiling(Mean2)" in decisions(replicated(64, 64))
+def test_places_of_what_goes_around_an_end_are_those_away_from_it() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 20), name="X")
+    out = te.compute(
+        (n, 20),
+        lambda i, j: x[(i + n - 1) % n, (j + 19) % 20] + x[(i + 1) % n, (j - 3) % 20] + x[i, j * 7 % 20],
+    )
+    (found,) = State.initial(ansor.ComputeDAG([x, out])).access.places(out.op).values()
+    assert found == {place((0, -1), (1, -1)), place((0, 1), (1, -3))}
 
 
-def test_programs_for_gpus_read_beyond_an_edge() -> None:
+def test_of_populations_some_rows_may_go_around_an_end() -> None:
+    """As each row does for itself, whatever the other rows of its column do."""
+    sample = ProgramSpace.of(task_of(torus(12, 18))).sample(48, np.random.default_rng(0))
+    found = set()
+    for population in sample.populations:
+        count = len(population)
+        for row in range(count):
+            for stage, known in infer_bounds(population.materialize(row)).stages.items():
+                for alone, column in zip(known.region, population.inferred.stages[stage].region, strict=True):
+                    both = [np.broadcast_to(x, count)[row] for x in (column.width, column.around)]
+                    assert [alone.width, alone.around] == both
+                    found.add((bool(alone.around), np.ndim(column.around)))
+    assert {(True, 1), (False, 1)} <= found
+
+
+@pytest.mark.parametrize("image", [replicated, torus])
+def test_what_is_read_beyond_an_edge_is_tiled_as_other_stencils_are(
+    image: Callable[[int, int], list[Tensor]],
+) -> None:
+    assert "StencilTiling(Mean2)" in decisions(image(64, 64))
+
+
+@pytest.mark.parametrize("image", [replicated, torus])
+def test_programs_for_gpus_read_beyond_an_edge(image: Callable[[int, int], list[Tensor]]) -> None:
     if why_no_device("opencl"):
         pytest.skip(why_no_device("opencl"))
-    dag = ansor.ComputeDAG(replicated(14, 21))
+    dag = ansor.ComputeDAG(image(14, 21))
     limits = ansor.HardwareParams(-1, 16, 64, 32768, 2**31 - 1, 256, 1, 1)
     task = ansor.SearchTask(compute_dag=dag, target="opencl", hardware_params=limits)
     case = Case.of(State.initial(dag))

@@ -408,6 +408,9 @@ class AtomTable:
             return constant(inside.const % modulus)
         if not self.fits(inside, dtype):
             return self._remainder_atom(a, 1, a, modulus, dtype)
+        whole = self._without_remainders(inside, modulus)
+        if whole is not inside and self.fits(whole, dtype):
+            return self.modulo(whole, modulus, dtype)
         low, high = self.interval(inside)
         if low != -inf and high != inf and low // modulus == high // modulus:
             return add(inside, constant(-modulus * int(low // modulus)))
@@ -415,6 +418,19 @@ class AtomTable:
             if self.fits(multiple, dtype):
                 return add(scaled(self.modulo(multiple, modulus // factor, dtype), factor), rest)
         return self._modulo_atom(inside, modulus, dtype)
+
+    def _without_remainders(self, a: Affine, modulus: int) -> Affine:
+        """A form that differs by a multiple of `modulus`: of remainders by such, the sums they are of."""
+        result = a
+        for number, coefficient in a.terms.items():
+            atom = self.atoms[number]
+            if atom.kind is not AtomKind.REMAINDER or atom.divisor != 1 or atom.modulus % modulus:
+                continue
+            assert atom.base is not None
+            if any(self.atoms[inner].base is not None for inner in atom.base.terms):
+                continue  # of which there may be many more terms
+            result = add(result, add(atom.base, Affine({number: 1}, 0), -1), coefficient)
+        return result
 
     def _modulo_atom(self, a: Affine, modulus: int, dtype: str) -> Affine:
         atom = self._piece(a)

@@ -10,14 +10,27 @@ IEEE arithmetic says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ansor.dtypes import is_integer
+from ansor.dtypes import int_range, is_integer
 from ansor.ir.nest import Store
 from ansor.ir.rewriting import conjunction, conjuncts, negated, reads_memory
-from ansor.te.expr import Binary, BinaryOp, Call, Cast, Const, Expr, Load, Select, children, reached, rewrite
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    children,
+    int_value,
+    reached,
+    rewrite,
+)
 from ansor.te.reduction import builtin_combiner
 from ansor.te.structure import is_among, same_place
 
@@ -117,11 +130,16 @@ def _factors(term: Expr) -> tuple[Expr, ...]:
 
 
 def sides(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
-    """When a choice between integers or their extreme is which side, as a test and that; none by memory."""
+    """When a choice between integers or their extreme is which side, as a test and that; none by memory.
+
+    A remainder is what it is of, or once the divisor more or less: so indices go around the end of an axis.
+    """
     if not is_integer(node.dtype):
         return ()
     found: tuple[tuple[Expr, Expr], ...]
     match node:
+        case Binary(op=BinaryOp.FLOORMOD, a=a, b=b):
+            found = tuple(_remainders(a, b))
         case Binary(op=op, a=a, b=b) if op in _AT_LEAST:
             found = tuple((Binary(_AT_LEAST[op], x, y, "bool"), x) for x, y in ((a, b), (b, a)))
         case Call(name="abs", args=(a,)):
@@ -134,12 +152,23 @@ def sides(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
     return () if any(reads_memory(test) for test, _ in found) else found
 
 
+def _remainders(a: Expr, divisor: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """The values of `a % divisor` whose quotient is 0, 1 or -1, each with the test that it is."""
+    least, greatest = int_range(a.dtype)
+    most = int_value(divisor)
+    for quotient in (0, 1, -1):
+        if most is None or least <= (quotient - 1) * most <= (quotient + 1) * most <= greatest:
+            shifted = a - divisor * quotient
+            ends = Binary(BinaryOp.GE, a, divisor * quotient, "bool"), a < divisor * (quotient + 1)
+            yield Binary(BinaryOp.AND, *ends, "bool"), shifted
+
+
 def assumed(value: Expr, tests: Sequence[Expr]) -> Expr:
     """A value where those conditions of its choices, and of its extremes, hold that are among `tests`."""
 
     def visit(node: Expr) -> Expr | None:
         for test, side in sides(node):
-            if is_among(test, tests):
+            if all(is_among(part, tests) for part in conjuncts(test)):
                 return side
         if not isinstance(node, Select):
             return None

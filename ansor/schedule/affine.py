@@ -108,10 +108,15 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The integers `base .. base + width - 1`; `width` may be symbolic only when `base` is 0."""
+    """The integers `base .. base + width - 1`; `width` may be symbolic only when `base` is 0.
+
+    With `around` it is a region of an axis that goes around the end of it: what is beyond one end counts from
+    the other. That may be so of some rows of a column only.
+    """
 
     base: Affine
     width: Extent
+    around: Any = False
 
     @classmethod
     def point(cls, base: Affine) -> Interval:
@@ -271,6 +276,17 @@ def union(a: Interval, b: Interval, extent: LoopExtents) -> Interval:
     low = smaller(offset, 0)
     high = greater(a.width, offset + b.width)
     return Interval(a.base.shift(low), high - low)
+
+
+def chosen(rows: Any, a: Interval, b: Interval) -> Interval:
+    """`a` in those rows, `b` in the others; both of known width where rows differ."""
+    if in_every_row(rows):
+        return a
+    if not in_any_row(rows):
+        return b
+    some = np.asarray(rows).astype(np.int64)
+    base = a.base.scale(some) + b.base.scale(1 - some)
+    return Interval(base, where(rows, with_known_width(a)[1], with_known_width(b)[1]))
 
 
 def _relax_atoms(interval: Interval, atoms: set[Atom], extent: LoopExtents) -> Interval:

@@ -33,18 +33,27 @@ from ansor.schedule.affine import (
     LoopAtom,
     OpaqueAtom,
     UnknownBoundError,
+    chosen,
     floordiv,
     floormod,
     relax,
     union,
 )
-from ansor.schedule.evaluation import divisions, evaluate, evaluate_exactly, may_wrap
-from ansor.schedule.extents import Extent, extent_of, is_one, multiply, product
+from ansor.schedule.evaluation import (
+    divisions,
+    evaluate,
+    evaluate_exactly,
+    is_multiple,
+    may_wrap,
+    turns_seldom,
+    unwrapped,
+)
+from ansor.schedule.extents import Extent, expr_of, extent_of, in_any_row, is_one, multiply, product
 from ansor.schedule.inlining import effective_reads, inlined_operations
 from ansor.schedule.loop_steps import SplitStep, part_extents
 from ansor.schedule.stages import Annotation, ComputeAt, FuseRelation, Iterator, Stage
 from ansor.schedule.step_base import Step, refuse_uncountable
-from ansor.te.expr import Expr, Var
+from ansor.te.expr import Expr, IterVar, Var, free_vars
 from ansor.te.tensor import ComputeOp, Operation, Tensor
 
 if TYPE_CHECKING:
@@ -163,7 +172,7 @@ class _Rows:
     def of_interval(self, interval: Interval) -> Interval:
         base = interval.base
         terms = {atom: self.of(coefficient) for atom, coefficient in base.terms.items()}
-        return Interval(Affine(self.of(base.const), terms), self.of(interval.width))
+        return Interval(Affine(self.of(base.const), terms), self.of(interval.width), self.of(interval.around))
 
     def of_stage(self, stage: Stage) -> Stage:
         loops = tuple(
@@ -298,7 +307,7 @@ class _Inference:
         region: list[Interval | None] = [None] * len(full)
         for consumer, reads in self.reads.get(stage_id, {}).items():
             self._check_visible(stage_id, consumer)
-            variables = self._consumer_axes(consumer, fixed)
+            variables = self._consumer_axes(consumer, fixed)[0]
             for dim, indices in enumerate(zip(*reads, strict=True)):
                 for index in dict.fromkeys(indices):
                     try:
@@ -312,7 +321,37 @@ class _Inference:
                         region[dim] = found
                     except UnknownBoundError:
                         region[dim] = Interval.full(full[dim])
-        return [Interval.full(full[d]) if r is None else r for d, r in enumerate(region)]
+        found_or_full = [Interval.full(full[d]) if r is None else r for d, r in enumerate(region)]
+        return [self._shorter(stage_id, dim, full[dim], r, fixed) for dim, r in enumerate(found_or_full)]
+
+    def _shorter(self, stage_id: int, dim: int, full: Extent, region: Interval, fixed: set[Atom]) -> Interval:
+        """A region of an axis, or what is read around the end of that where it is at most half as much."""
+        if not fixed or isinstance(full, np.ndarray) or not _may_be_whole(region, full):
+            return region
+        found: Interval | None = None
+        is_around = False
+        for consumer, reads in self.reads.get(stage_id, {}).items():
+            variables, turning = self._consumer_axes(consumer, fixed)
+            same = {a for a in turning if is_multiple(expr_of(a.extent), full)}
+            axes = dict(variables)
+            axes.update((axis, turning[axis]) for axis in same)
+            for index in dict.fromkeys(indices[dim] for indices in reads):
+                if index is None:
+                    return region
+                turns = turns_seldom(index, full)
+                near = unwrapped(index, full) if turns else index
+                if turns and may_wrap(near):
+                    return region
+                is_around |= turns or not same.isdisjoint(free_vars(near))
+                try:
+                    one = evaluate(near, axes, self.extent)
+                    found = one if found is None else union(found, one, self.extent)
+                except UnknownBoundError:
+                    return region
+        if found is None or not is_around or isinstance(found.width, Expr):
+            return region
+        rows = isinstance(region.width, Expr) or found.width * 2 <= region.width
+        return replace(chosen(rows, found, region), around=rows) if in_any_row(rows) else region
 
     def _exact(self, index: Expr, consumer: int, fixed: set[Atom]) -> Interval | None:
         """What an index takes apart that the consumer's loops put together; None where that is not seen.
@@ -334,13 +373,13 @@ class _Inference:
         if consumer not in self._together:
             stage, known = self.state.stages[consumer], self.bounds[consumer]
             local = local_axes(stage, consumer, known.extents, None)
-            starts = {
-                axis.name: region.base for axis, region in zip(stage.compute.axis, known.region, strict=True)
-            }
+            regions = list(zip(stage.compute.axis, known.region, strict=True))
+            starts = {axis.name: region.base for axis, region in regions}
+            turning = {axis.name for axis, region in regions if in_any_row(region.around)}
             self._together[consumer] = {
                 axis: starts.get(axis.name, Affine()) + local[axis.name].base
                 for axis in (*stage.compute.axis, *stage.compute.reduce_axis)
-                if is_one(local[axis.name].width)
+                if is_one(local[axis.name].width) and axis.name not in turning
             }
         return self._together[consumer]
 
@@ -378,20 +417,37 @@ class _Inference:
             f"compute {name!r} further out\n" + at.describe(position)
         )
 
-    def _consumer_axes(self, consumer: int, fixed: set[Atom]) -> dict[Var, Interval]:
-        """Every axis of a consumer as an interval, its loops outside `fixed` ranging."""
+    def _consumer_axes(
+        self, consumer: int, fixed: set[Atom]
+    ) -> tuple[dict[Var, Interval], dict[IterVar, Interval]]:
+        """Every axis of a consumer as an interval, its loops outside `fixed` ranging.
+
+        Those whose regions go around their ends are known as a whole; also as they are before they do.
+        """
         stage, known = self.state.stages[consumer], self.bounds[consumer]
         local = local_axes(stage, consumer, known.extents, fixed)
         variables: dict[Var, Interval] = {}
+        turning: dict[IterVar, Interval] = {}
         for axis, region in zip(stage.compute.axis, known.region, strict=True):
             try:
                 start = relax(region.base, lambda atom: atom in fixed, self.extent)
                 variables[axis] = start + local[axis.name]
+                if in_any_row(region.around):
+                    turning[axis] = variables[axis]
+                    whole = Interval.full(extent_of(axis.extent))
+                    variables[axis] = chosen(region.around, whole, variables[axis])
             except UnknownBoundError:
                 variables[axis] = Interval.full(extent_of(axis.extent))
         for axis in stage.compute.reduce_axis:
             variables[axis] = local[axis.name]
-        return variables
+        return variables, turning
+
+
+def _may_be_whole(region: Interval, full: Extent) -> bool:
+    """Whether a region is all of an axis, in some row."""
+    if isinstance(region.width, Expr) or isinstance(full, Expr):
+        return isinstance(region.width, Expr)
+    return in_any_row(region.width >= full)
 
 
 _START: Final = Interval.point(Affine())

@@ -3,6 +3,7 @@
 What `ansor.schedule.affine` calculates with, found for an index: `evaluate` gives an interval that holds all
 values, `evaluate_exactly` the form over loops that an index is. Clamped and reflected indices are extremes,
 however they are written: an interval from one side's lower end on, as far up as the other side may exceed it.
+Of an index that goes around the end of an axis, `unwrapped` is what it would be if the axis had no end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,18 @@ from ansor.schedule.affine import (
     joined,
     with_known_width,
 )
-from ansor.schedule.extents import Column, Number, extent_of, greater, in_every_row, is_one, where
+from ansor.schedule.extents import (
+    Column,
+    Extent,
+    Number,
+    expr_of,
+    extent_of,
+    greater,
+    in_any_row,
+    in_every_row,
+    is_one,
+    where,
+)
 from ansor.te.expr import (
     Binary,
     BinaryOp,
@@ -41,9 +53,12 @@ from ansor.te.expr import (
     IterVar,
     Select,
     Var,
+    cast,
     distinct_nodes,
+    int_value,
     memoised,
 )
+from ansor.te.structure import same_structure
 
 
 def divisions(index: Expr) -> int:
@@ -277,6 +292,72 @@ def _exact_form(
             if parts is not None:
                 return parts[0] if op is BinaryOp.FLOORDIV else parts[1]
     raise UnknownBoundError
+
+
+def unwrapped(index: Expr, period: Extent) -> Expr:
+    """An index that differs from this one by a multiple of `period`, without remainders by it.
+
+    Of `(i + n - 1) % n` that is `i - 1`: shifts are as short as the period allows.
+    """
+    return memoised(index, lambda node, value: _unwrapped(node, period, value))
+
+
+def turns_seldom(index: Expr, period: Extent) -> bool:
+    """Whether an index has remainders by `period`, all of what ranges over less than two periods.
+
+    Of symbolic periods that is taken to be so, of numbers not where symbolic axes range.
+    """
+    known: dict[int, Ends] = {}
+    found = False
+    for node in distinct_nodes(index):
+        if is_integer(node.dtype):
+            known[id(node)] = _ends_of_node(node, known)
+        if isinstance(node, Binary) and node.op is BinaryOp.FLOORMOD and is_multiple(node.b, period):
+            low, high = known[id(node.a)]
+            if not isinstance(period, Expr) and in_any_row(high - low >= 2 * period):
+                return False
+            found = True
+    return found
+
+
+def _unwrapped(expr: Expr, period: Extent, value: Callable[[Expr], Expr]) -> Expr:
+    match expr:
+        case Binary(op=BinaryOp.FLOORMOD, a=a, b=b) if (
+            is_multiple(b, period) and int_range(expr.dtype)[0] < 0
+        ):
+            return _shortened(value(a), period)
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
+            one, other = value(a), value(b)
+        case Binary(op=BinaryOp.MUL as op, a=a, b=Const() as other):
+            one, b = value(a), other
+        case Binary(op=BinaryOp.MUL as op, a=Const() as one, b=b):
+            a, other = one, value(b)
+        case _:
+            return expr
+    return expr if one is a and other is b else Binary(op, one, other, expr.dtype)
+
+
+def is_multiple(number: Expr, period: Extent) -> bool:
+    """Whether a number is known to be a multiple of another, both positive."""
+    if isinstance(period, Expr):
+        return same_structure(number, period)
+    value = int_value(number)
+    return value is not None and value > 0 and in_every_row(value % period == 0)
+
+
+def _shortened(index: Expr, period: Extent) -> Expr:
+    """An index without as many periods as it adds to its axes, to the nearest."""
+    try:
+        form = _form(index)
+    except UnknownBoundError:
+        return index
+    if isinstance(period, Var):
+        periods: Any = form.terms.get(SizeAtom(period), 0)
+    else:
+        periods = (form.const + period // 2) // period if isinstance(period, int) else 0
+    if not isinstance(periods, int) or periods == 0:
+        return index
+    return index - cast(expr_of(period), index.dtype) * periods
 
 
 def _holds(dtype: str, source: str) -> bool:

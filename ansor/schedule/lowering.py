@@ -57,7 +57,6 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
-    cast,
     free_vars,
     rewrite,
     substitute,
@@ -401,8 +400,7 @@ class _Lowering:
         indices = read.indices
         if result not in self.params.results and stage_id in self.bounds.stages:
             indices = tuple(
-                index - cast(self.points.base(stage_id, dim), index.dtype)
-                for dim, index in enumerate(map(as_index, indices))
+                self.points.position(stage_id, dim, index) for dim, index in enumerate(map(as_index, indices))
             )
         return Load(buffer, indices, read.dtype)
 

@@ -16,14 +16,16 @@ from ansor.schedule.affine import (
     SizeAtom,
     UnknownBoundError,
 )
-from ansor.schedule.evaluation import evaluate
+from ansor.schedule.evaluation import evaluate, turns_seldom, unwrapped
+from ansor.schedule.extents import extent_of
 from ansor.te.expr import Binary, BinaryOp, Call, Expr, IterVar, Select, Var, free_vars, rewrite
 
 NO_AXIS: Final = -1
 
 Part = tuple[int, float, float]
 """An index: the position of the reader's axis, what it is multiplied by, and what is added; a constant has
-`NO_AXIS` and a factor of 0. A quotient counts as if it were exact, what is clamped or reflected as if not."""
+`NO_AXIS` and a factor of 0. A quotient counts as if it were exact, what is clamped or reflected as if not.
+Neither does it count that an index goes around the end of an axis."""
 Place = tuple[Part, ...]
 """A part for each index of a read."""
 
@@ -45,12 +47,14 @@ def _part_of(index: Expr, positions: Mapping[Var, int]) -> Part | None:
 
 
 def _unclamped(index: Expr, axes: Collection[Var]) -> Expr:
-    """An index as it is away from where it is limited, or reflected."""
+    """An index as it is away from where it is limited, or reflected, or goes around an end."""
 
     def visit(node: Expr) -> Expr | None:
         match node:
             case Call(name="abs", args=(a,)):
                 return a
+            case Binary(op=BinaryOp.FLOORMOD, b=b) if free_vars(b).isdisjoint(axes):
+                return unwrapped(node, extent_of(b)) if turns_seldom(node, extent_of(b)) else None
             case Binary(op=BinaryOp.MIN | BinaryOp.MAX, a=a, b=b) | Select(then=a, other=b):
                 moved = [side for side in (a, b) if not free_vars(side).isdisjoint(axes)]
                 rising = [side for side in moved if _rises(side)] if len(moved) > 1 else moved

@@ -20,9 +20,10 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import Bounds, StageBounds
 from ansor.schedule.derivation import axis_values
-from ansor.schedule.extents import Extent, extent_of, is_one
+from ansor.schedule.evaluation import unwrapped
+from ansor.schedule.extents import Extent, expr_of, extent_of, is_one
 from ansor.schedule.stages import Annotation, SplitRelation, Stage, innermost_pieces, made_from
-from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var
+from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, cast
 from ansor.te.structure import is_among, same_structure
 
 ZERO = Const(0, INDEX_DTYPE)
@@ -114,8 +115,12 @@ class Points:
         for dim, axis in enumerate(op.axis):
             offset = simplify(values[axis.name], self.known)
             local.append(offset)
-            axes[axis] = simplify(self._sum(self.base(stage_id, dim), offset), self.known)
-            guards.append(self._below(axes[axis], extent_of(axis.extent)))
+            place, extent = self._sum(self.base(stage_id, dim), offset), extent_of(axis.extent)
+            if known.region[dim].around:
+                axes[axis] = self._within(place, extent)
+                continue
+            axes[axis] = simplify(place, self.known)
+            guards.append(self._below(axes[axis], extent))
             guards.append(Binary(BinaryOp.GE, axes[axis], ZERO, "bool"))
         if not spatial_only:
             for axis in op.reduce_axis:
@@ -134,8 +139,7 @@ class Points:
 
     @staticmethod
     def _below(value: Expr, extent: Extent) -> Expr:
-        bound = extent if isinstance(extent, Expr) else Const(int(extent), INDEX_DTYPE)
-        return Binary(BinaryOp.LT, value, bound, "bool")
+        return Binary(BinaryOp.LT, value, cast(expr_of(extent), value.dtype), "bool")
 
     @staticmethod
     def _sum(a: Expr, b: Expr) -> Expr:
@@ -165,6 +169,22 @@ class Points:
         if key not in self._bases:
             self._bases[key] = self.form(self.bounds.stages[stage_id].region[dim].base)
         return self._bases[key]
+
+    def position(self, stage_id: int, dim: int, index: Expr) -> Expr:
+        """Where in the region of a stage an element lies, along an axis."""
+        region, base = self.bounds.stages[stage_id].region[dim], cast(self.base(stage_id, dim), index.dtype)
+        if not region.around:
+            return index - base
+        extent = extent_of(self.state.stages[stage_id].compute.axis[dim].extent)
+        near = simplify(unwrapped(index, extent) - base, self.known)
+        inside = Binary(BinaryOp.GE, near, Const(0, near.dtype), "bool"), self._below(near, region.width)
+        return near if all(prove(test, self.known) for test in inside) else self._within(index - base, extent)
+
+    def _within(self, place: Expr, extent: Extent) -> Expr:
+        """A place along an axis that goes around its end."""
+        return simplify(
+            Binary(BinaryOp.FLOORMOD, place, cast(expr_of(extent), place.dtype), place.dtype), self.known
+        )
 
     def form(self, form: Affine) -> Expr:
         """An affine form over atoms as an index expression over loop variables."""

@@ -11,10 +11,10 @@ read none. So one test, of the whole tile and its whole reduction, chooses betwe
               X[4*w + i + rw - 1], 0)          the same as before
 
 Choices between other values are as good. One goes if all of its tests are known of the whole tile, those of
-data left out. So do extremes of integers, which keep indices within an image as reflections do: a tile away
-from the edge has plain ones. Other straight code is a tile, too, as far as these differ from lane to lane of
-its vectors: such are gathered element by element. It is the counterpart for values of what
-`ansor.ir.passes.peeling` does for statements.
+data left out. So do extremes of integers, which keep indices within an image as reflections do, and
+remainders, which go around its edges: a tile away from the edge has plain ones. Other straight code is a
+tile, too, as far as these differ from lane to lane of its vectors: such are gathered element by element. It
+is the counterpart for values of what `ansor.ir.passes.peeling` does for statements.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _ways(node: Expr) -> Iterator[tuple[Expr, ...]]:
         tests = tuple(test for test in conjuncts(node.cond) if not reads_memory(test))
         if tests:
             yield tests
-    yield from ((test,) for test, _ in sides(node))
+    yield from (conjuncts(test) for test, _ in sides(node))
 
 
 def _share(conditions: Iterable[Expr], simplifier: Simplifier) -> float:
