@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,28 @@ def test_the_address_of_a_fused_loop_is_its_number(shape, parts):
 
     assert flat is not None
     assert flat.key() == bounds.simplifier.affine(outer * length + inner).key()
+
+
+@pytest.mark.parametrize("lanes", [2, 16])
+@pytest.mark.parametrize("names", ["nm", "nm3", "n3m", "4m", "n2m3", "nmp"])
+def test_the_address_of_a_fused_loop_over_symbolic_extents_is_its_number(names, lanes):
+    known = {name: Var(name) for name in "nmp"}
+    shape = tuple(known[name] if name in known else int(name) for name in names)
+    f, v = Var("f"), Var("v")
+    bounds = Bounds({f: (0, None), v: (0, lanes - 1), **dict.fromkeys(known.values(), (0, None))})
+    buffer, indices, step = Buffer("B", "float32", shape), [], 1
+    for extent in reversed(shape):
+        indices.insert(0, (f * lanes + v) // step % extent)
+        step = extent * step
+    indices[0] = indices[0].a
+
+    simplifier = bounds.simplifier
+    for found in (indices, [simplifier.canonical(index) for index in indices]):
+        assert flat_form(simplifier, buffer, found).key() == simplifier.affine(f * lanes + v).key()
+        assert runs_along(buffer, found, v, bounds)
+    other = Buffer("B", "float32", (*shape[:-1], shape[-1] + 1))
+    assert flat_form(simplifier, other, indices) is None
+    assert flat_form(simplifier, buffer, [*indices[:-1], v]) is None
 
 
 @given(

@@ -146,6 +146,45 @@ def test_a_loop_of_any_length_is_whole_vectors_and_one_of_which_some_lanes_count
     ]
 
 
+def test_a_fused_loop_of_any_length_runs_along_memory_across_its_rows():
+    n, m = te.var("n"), te.var("m")
+    s, args = elementwise((n, m), fused=True, parallel=True)
+    text = str(lower(s, args, limits=LIMITS))
+
+    assert text.splitlines()[1:3] == [
+        "parallel i0@i1@ in 0..n*m//16:",
+        "  vectorize i0@i1@.v in 0..16:",
+    ]
+    assert text.count("if ") == 2  # whether lanes are left over, and which of them count
+    source = build(lower(s, args, limits=LIMITS)).get_source("ll")
+    assert "load <" in source
+    assert "masked.gather" not in source
+    assert "masked.scatter" not in source
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("factor", [None, 5, 32])
+@pytest.mark.parametrize("inner", [(), (3,), (2, "p")])
+@settings(max_examples=6, deadline=None)
+@given(rows=st.integers(0, 9), columns=st.integers(0, 60))
+def test_fused_loops_of_any_length_compute_the_same(parallel, factor, inner, rows, columns):
+    n, m, p = te.var("n"), te.var("m"), te.var("p")
+    shape = (n, m, *(p if extent == "p" else extent for extent in inner))
+    X, W = te.placeholder(shape, name="X"), te.placeholder((shape[-1],), name="W")
+    Y = te.compute(shape, lambda *i: X(*i) * W[i[-1]] + te.cast(i[1], "float32"), name="Y")
+    s = te.create_schedule(Y)
+    loop = s[Y].fuse(*Y.op.axis)
+    if factor:
+        loop, _ = s[Y].split(loop, factor=factor)
+    if parallel:
+        s[Y].parallel(loop)
+    sizes = {n: rows, m: columns, p: 7}
+    case = Case.of(s.state, {size: value for size, value in sizes.items() if size in shape})
+    nest = lower(s, limits=LIMITS)
+    case.check_interpreted(nest, check_races=True)
+    case.check_compiled(nest)
+
+
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16", "int64"])
 def test_loops_of_any_length_compute_the_same(dtype, size):

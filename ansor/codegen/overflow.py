@@ -28,7 +28,7 @@ class Overflow:
     """Knows it of the expressions of one nest; `bounds` hold the nest's loop variables and sizes."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self._known: dict[int, tuple[Expr, Interval, bool]] = {}
         self._reach: dict[int, tuple[Expr, Interval, bool]] = {}
         self._data: dict[int, tuple[Expr, bool]] = {}
@@ -119,7 +119,7 @@ class Overflow:
             case Const(value=value):
                 return int(value), int(value)
             case Var():
-                return to_interval(self._bounds[expr]) if expr in self._bounds else int_range(expr.dtype)
+                return to_interval(self.bounds[expr]) if expr in self.bounds else int_range(expr.dtype)
             case Cast(a=a) if is_integer(a.dtype):
                 return self.interval(a)
             case Select(then=then, other=other):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from ansor.ir.affine import Affine, add, scaled
 from ansor.ir.bounds import Bounds
 from ansor.te.buffer import Buffer
-from ansor.te.expr import Binary, BinaryOp, Expr, Var, children, distinct_nodes, free_vars, int_value
+from ansor.te.expr import (
+    Binary,
+    BinaryOp,
+    Expr,
+    Var,
+    children,
+    const,
+    distinct_nodes,
+    free_vars,
+    int_value,
+)
 
 if TYPE_CHECKING:
     from ansor.ir.simplifier import Simplifier
@@ -130,7 +141,8 @@ def flat_form(
     """The number of the element in memory, quotients and their remainders put together again.
 
     None where a stride that is not known matters; with `var` given, strides of indices that do not depend
-    on it do not matter.
+    on it do not matter. Neither do those of indices that are all the pieces of one number, as loops over
+    symbolic extents that were fused leave them.
     """
     total = Affine({}, 0)
     step: int | None = 1
@@ -140,7 +152,31 @@ def flat_form(
         if step is not None:
             total = add(total, scaled(simplifier.affine(indices[dim]), step))
         elif var is None or var in free_vars(indices[dim]):
-            return None
+            return whole_number(simplifier, buffer, indices)
         extent = int_value(buffer.shape[dim])
         step = None if step is None or extent is None else step * extent
     return simplifier.table.recombined(total, "int64")
+
+
+def whole_number(simplifier: Simplifier, buffer: Buffer, indices: Sequence[Expr]) -> Affine | None:
+    """The number that all indices are pieces of: `x` of `B[x // (m*3), x // 3 % m, x % 3]`."""
+    shape = [extent if isinstance(extent, Expr) else const(extent) for extent in buffer.shape]
+    last = max(dim for dim, extent in enumerate(buffer.shape) if int_value(extent) is None)
+    piece = simplifier.canonical(indices[last])
+    if buffer.strides is not None or not isinstance(piece, Binary) or piece.op is not BinaryOp.FLOORMOD:
+        return None
+    steps = [prod(int_value(extent) or 0 for extent in shape[dim + 1 :]) for dim in range(last, len(shape))]
+    total = Affine({}, 0)
+    for index, step in zip((piece.a, *indices[last + 1 :]), steps, strict=True):
+        total = add(total, scaled(simplifier.affine(index), step))
+    total = simplifier.table.recombined(total, piece.dtype)
+    if not simplifier.table.fits(total, piece.dtype):
+        return None
+    stride: Expr = const(1)
+    for dim in range(len(shape) - 1, -1, -1):
+        own = simplifier.table.build(total, piece.dtype) // stride
+        if dim:
+            own, stride = own % shape[dim], stride * shape[dim]
+        if simplifier.affine(own).key() != simplifier.affine(indices[dim]).key():
+            return None
+    return total

@@ -43,6 +43,7 @@ REDUCERS: Final = {
 """The combiners that are one operation, by that."""
 _AT_LEAST: Final = {BinaryOp.MAX: BinaryOp.GE, BinaryOp.MIN: BinaryOp.LE}
 """How an extreme compares with each of its sides."""
+_SHIFTS: Final = (BinaryOp.ADD, BinaryOp.SUB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +154,14 @@ def sides(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
 
 
 def _remainders(a: Expr, divisor: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """The values of `a % divisor` whose quotient is 0, 1 or -1, each with the test that it is."""
+    """The values of `a % divisor` whose quotient is 0, 1 or -1, each with the test that it is.
+
+    Of symbolic divisors only what is shifted by a number: other remainders are the pieces of fused loops.
+    """
     least, greatest = int_range(a.dtype)
     most = int_value(divisor)
+    if most is None and not (isinstance(a, Binary) and a.op in _SHIFTS and isinstance(a.b, Const)):
+        return
     for quotient in (0, 1, -1):
         if most is None or least <= (quotient - 1) * most <= (quotient + 1) * most <= greatest:
             shifted = a - divisor * quotient

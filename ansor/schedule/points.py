@@ -22,7 +22,7 @@ from ansor.schedule.bounds import Bounds, StageBounds
 from ansor.schedule.derivation import axis_values
 from ansor.schedule.evaluation import unwrapped
 from ansor.schedule.extents import Extent, expr_of, extent_of, is_one
-from ansor.schedule.stages import Annotation, SplitRelation, Stage, innermost_pieces, made_from
+from ansor.schedule.stages import Annotation, FuseRelation, SplitRelation, Stage, innermost_pieces, made_from
 from ansor.te.expr import INDEX_DTYPE, Binary, BinaryOp, Const, Expr, Var, cast
 from ansor.te.structure import is_among, same_structure
 
@@ -112,6 +112,7 @@ class Points:
             for r in splits
             if r.parent not in outermost and made_from(stage, r.parent).isdisjoint(reduced)
         )
+        fused = self._fused_axes(stage, known)
         for dim, axis in enumerate(op.axis):
             offset = simplify(values[axis.name], self.known)
             local.append(offset)
@@ -120,12 +121,21 @@ class Points:
                 axes[axis] = self._within(place, extent)
                 continue
             axes[axis] = simplify(place, self.known)
+            if axis.name in fused and same_structure(expr_of(known.region[dim].width), expr_of(extent)):
+                continue
             guards.append(self._below(axes[axis], extent))
             guards.append(Binary(BinaryOp.GE, axes[axis], ZERO, "bool"))
         if not spatial_only:
             for axis in op.reduce_axis:
                 axes[axis] = simplify(values[axis.name], self.known)
         return Point(axes, tuple(local), self.needed(guards))
+
+    @staticmethod
+    def _fused_axes(stage: Stage, known: StageBounds) -> set[str]:
+        """Axes that are pieces of a loop of symbolic extent: they run too far only where that does."""
+        fused = [relation for relation in stage.relations if isinstance(relation, FuseRelation)]
+        symbolic = [relation for relation in fused if isinstance(known.extents[relation.fused], Expr)]
+        return {parent for relation in symbolic for parent in relation.parents}
 
     @staticmethod
     def _undivided_loops(stage: Stage, known: StageBounds) -> Iterable[str]:

@@ -31,10 +31,12 @@ from ansor.dtypes import dtype_info, int_range, is_float
 from ansor.errors import BuildError
 from ansor.ir.nest import Buffer
 from ansor.ir.rewriting import reads_memory
+from ansor.ir.strides import whole_number
 from ansor.te.expr import (
     BITWISE,
     COMPARISONS,
     FOLDERS,
+    INDEX_DTYPE,
     LOGICAL,
     Binary,
     BinaryOp,
@@ -249,6 +251,11 @@ class Expressions:
         known = self._offsets.offset(indices, strides, env, self.index)
         if known is not None:
             return known
+        simplifier = self.overflow.bounds.simplifier
+        if any(not isinstance(stride, int) for stride in strides):
+            whole = whole_number(simplifier, buffer, indices)
+            if whole is not None:
+                return self.index(simplifier.table.build(whole, INDEX_DTYPE), env)
         total = constant(0)
         for index, stride in zip(indices, strides, strict=True):
             form = self.index(index, env)
