@@ -322,6 +322,86 @@ def test_several_outputs_stay_scalar():
     assert in_lanes(nest) == []
 
 
+def later(a, b):
+    return te.any(b[1] > a[1], te.all(b[1] == a[1], b[0] < a[0]))
+
+
+ARGMAX = te.comm_reducer(
+    lambda a, b: (te.select(later(a, b), b[0], a[0]), te.maximum(a[1], b[1])),
+    lambda index, value: (te.max_value(index), te.min_value(value)),
+    name="argmax",
+)
+COMPLEX = te.comm_reducer(
+    lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]),
+    lambda re, im: (te.const(1, re), te.const(0, im)),
+    name="product",
+)
+
+
+def of_pairs(reducer, terms, dtype="float32", index=lambda i, k: (i, k), condition=None):
+    """Reductions of the pairs in five rows."""
+    number = "int32" if reducer is ARGMAX else dtype
+    x, y = te.placeholder((5, 64), number, "X"), te.placeholder((5, 64), dtype, "Y")
+    k = te.reduce_axis((0, terms), "k")
+    where = None if condition is None else (lambda i: condition(y, i, k))
+    outputs = te.compute(
+        (5,),
+        lambda i: reducer(
+            (x[index(i, k)], y[index(i, k)]), axis=k, where=None if where is None else where(i)
+        ),
+        name="R",
+    )
+    return [x, y, *outputs]
+
+
+@pytest.mark.parametrize("terms", [2, 4, 5, 8, 12, 15, 16, 17])
+@pytest.mark.parametrize(("reducer", "dtype"), [(ARGMAX, "float32"), (ARGMAX, "int8"), (COMPLEX, "int32")])
+def test_several_values_of_what_fits_a_vector_are_combined_in_halves(reducer, dtype, terms):
+    case = Case.of(te.create_schedule(of_pairs(reducer, terms, dtype)[2:]).state)
+    nest = lower(case.state, limits=LIMITS)
+    check_nest(nest)
+    assert in_lanes(nest) == ([(terms,)] * 2 if 4 <= terms <= 16 else [])
+    case.check_interpreted(nest, check_races=True)
+    case.check_compiled(nest)
+
+
+def test_the_lanes_of_several_values_are_combined_in_halves():
+    """Those that a reduction by parts leaves, as the search has it."""
+    tensors = of_pairs(ARGMAX, 64)
+    s = te.create_schedule(tensors[2:])
+    _, lane = s[tensors[2]].split(tensors[2].op.reduce_axis[0], factor=16)
+    part = s.rfactor(tensors[2], lane, 1)[0]
+    s[part].vectorize(part.op.axis[-1])
+    case = Case.of(s.state)
+    nest = lower(case.state, limits=LIMITS)
+    assert in_lanes(nest) == [(16,)] * 2
+    vectors = [
+        loop.extent
+        for loop in walk_statements(nest.body)
+        if isinstance(loop, For) and loop.kind is LoopKind.VECTORIZED
+    ]
+    assert vectors[-4:] == [16, 8, 4, 2]
+    case.check_interpreted(nest, check_races=True)
+    case.check_compiled(nest)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"index": lambda i, k: (i, k * 2)},
+        {"index": lambda i, k: (i - i, i + k // 2)},
+        {"condition": lambda y, i, k: y[i, k] > 0.0},
+        {"condition": lambda y, i, k: k <= i},
+    ],
+)
+def test_several_values_that_lie_apart_or_under_a_condition_are_combined_one_by_one(how):
+    case = Case.of(te.create_schedule(of_pairs(ARGMAX, 16, **how)[2:]).state)
+    nest = lower(case.state, limits=LIMITS)
+    assert in_lanes(nest) == []
+    case.check_interpreted(nest)
+    case.check_compiled(nest)
+
+
 def test_fewer_vectors_where_registers_are_few():
     x, r = row_reduction(256)
     few = RegisterLimits(vector_bits=256, num_registers=4)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError
 from ansor.ir.accesses import accesses_of
+from ansor.ir.code_size import value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Prefetch, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
@@ -30,8 +31,9 @@ from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.prefetches import loads_of, may_bring
 from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
+from ansor.ir.strides import step_of
 from ansor.schedule.bounds import Bounds, infer_bounds, loops_outwards
-from ansor.schedule.combining import Targets, combined
+from ansor.schedule.combining import Targets, combined, combined_in_halves
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
@@ -57,6 +59,7 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
+    distinct_nodes,
     free_vars,
     rewrite,
     substitute,
@@ -332,11 +335,50 @@ class _Lowering:
         first = min([first, *(p for p, x in enumerate(loops) if x.annotation is Annotation.TENSORIZE)])
         # With nothing to loop over, the one source is combined with the identity and stored.
         main = self.points.of(stage_id, variables.main)
+        if first in reducing and not self.kernels and self.limits is not None:
+            at_once = self._in_one_vector(stage_id, roots, main, first, self.limits)
+            if at_once is not None:
+                ahead = self._prefetch_boxes(stage_id, roots[0].sources, main, first)
+                return self._nest(stage_id, loops[:first], variables.main, seq(*ahead, at_once))
         update = self._update(roots, main, self._targets(stage_id, main))
         inner = self._nest(stage_id, loops[first:], variables.main, update, first)
         init = self._initialised(stage_id, stage, roots, first)
         ahead = self._prefetch_boxes(stage_id, roots[0].sources, main, first)
         return self._nest(stage_id, loops[:first], variables.main, seq(*ahead, init, inner))
+
+    def _in_one_vector(
+        self, stage_id: int, roots: list[Reduce], point: Point, first: int, limits: RegisterLimits
+    ) -> Stmt | None:
+        """A reduction of several values along memory of what fits a vector, inside the loops before `first`.
+
+        None where it is another one: those of one value are left to `ansor.ir.passes.lane_reduction`.
+        """
+        plain = (Annotation.NONE, Annotation.UNROLL)
+        loops = self.state.stages[stage_id].iterators
+        loop, inside = loops[first], loops[first + 1 :]
+        combiner, extent = roots[0].combiner, loop.extent
+        if len(combiner.result) == 1 or roots[0].condition is not None or not isinstance(extent, int):
+            return None
+        if loop.annotation not in plain or not all(is_one(one.extent) for one in inside):
+            return None
+        if any(one.annotation is Annotation.VECTORIZE for one in loops[:first]):
+            return None
+        if any(self.state.attached_to(stage_id, at) for at in range(first, len(loops))):
+            return None
+        var = self.loops[stage_id].main[loop.name]
+        assert isinstance(var, Var)
+        values = [self._value(source, point) for source in roots[0].sources]
+        steps = {
+            step_of(node.buffer, node.indices, var)
+            for value in values
+            for node in distinct_nodes(value)
+            if isinstance(node, Load) and var in free_vars(node)
+        }
+        targets = self._targets(stage_id, point)
+        longest = limits.vector_bits // max(value_bits(buffer.dtype) for buffer, _ in targets)
+        if steps != {1} or not 4 <= extent <= longest or var in free_vars(*point.guards):
+            return None
+        return guarded(point.guards, combined_in_halves(roots, targets, values, var, extent, self.known))
 
     def _initialised(self, stage_id: int, stage: Stage, roots: list[Reduce], first: int) -> Stmt:
         """Give elements the identity, in the loops over them from `first` on."""
