@@ -64,12 +64,12 @@ def test_every_operator_and_program_compiles_without_a_warning(compiler: CudaCom
 
 
 @pytest.mark.slow
-def test_every_sketch_of_the_catalogue_compiles_without_a_warning(arch: str = "sm_80") -> None:
+def test_every_sketch_of_the_catalogue_compiles_without_a_warning() -> None:
     """A program of each, of random sizes, drawn for CUDA: with copies ahead, and tensor cores.
 
     For the least architecture that has both: the text is the same for later ones.
     """
-    compiler = find_nvrtc() or find_nvcc()
+    arch, compiler = "sm_80", find_nvrtc() or find_nvcc()
     if compiler is None:
         pytest.skip("neither nvcc nor NVRTC is installed")
     cases = [case_of_seed(seed, f"cuda -arch={arch}") for seed in SEEDS]
