@@ -283,19 +283,19 @@ class _LaneReduction:
         whole, _ = divided(left, self.lanes)
         before, few = divided(extent, self.lanes)
         vector = self._variable("w")
-        first = _plus(_times(count, step), _times(vector, self.lanes))
+        first = count * step + vector * self.lanes
         parts = [
             For(vector, whole, LoopKind.SERIAL, self._terms(first, 1, self.lanes)),
             guarded(
                 are_left(extent, self.lanes, self.bounds),
-                self._terms(_times(before, self.lanes), 1, self.lanes, few),
+                self._terms(before * self.lanes, 1, self.lanes, few),
             ),
         ]
         return seq(self._strips(count), guarded(are_left(extent, step, self.bounds), seq(*parts)))
 
     def _strips(self, count: int | Expr) -> Stmt:
         strip = self._variable("s")
-        terms = self._terms(_times(strip, self.vectors * self.lanes), self.vectors, self.lanes)
+        terms = self._terms(strip * (self.vectors * self.lanes), self.vectors, self.lanes)
         return For(strip, count, self.tile.reduce[-1].kind, terms)
 
     def _variable(self, name: str) -> Var:
@@ -311,7 +311,7 @@ class _LaneReduction:
         along = self.tile.reduce[-1].var
 
         def update(at: tuple[Expr, ...], u: Expr, v: Expr) -> Stmt:
-            place = _plus(_plus(first, _times(u, self.lanes)), v)
+            place = first + u * self.lanes + v
             names = {**self._names(at), along: place}
             guards = tuple(replace_in(guard, names, {}) for guard in self.tile.guards)
             guards = guards if few is None else (*guards, binary(BinaryOp.LT, v, few))
@@ -339,7 +339,7 @@ class _LaneReduction:
 
     def _folded(self, vectors: int, lanes: int, next_vector: int, next_lane: int) -> Stmt:
         def update(at: tuple[Expr, ...], u: Expr, v: Expr) -> Stmt:
-            one, other = (*at, u, v), (*at, _shifted(u, next_vector), _shifted(v, next_lane))
+            one, other = (*at, u, v), (*at, u + next_vector, v + next_lane)
             return self._store(one, self._combine(self._load(one), self._load(other)))
 
         return self._everywhere(vectors, lanes, update)
@@ -388,20 +388,3 @@ class _LaneReduction:
 
     def _combine(self, a: Expr, b: Expr) -> Expr:
         return Binary(self.op, a, b, self.dtype)
-
-
-def _plus(a: Expr, b: Expr) -> Expr:
-    if int_value(a) == 0:
-        return b
-    return a if int_value(b) == 0 else Binary(BinaryOp.ADD, a, b, INDEX_DTYPE)
-
-
-def _shifted(a: Expr, amount: int) -> Expr:
-    return _plus(a, Const(amount, INDEX_DTYPE))
-
-
-def _times(a: Expr, factor: int) -> Expr:
-    value = int_value(a)
-    if value is not None:
-        return Const(value * factor, INDEX_DTYPE)
-    return Binary(BinaryOp.MUL, a, Const(factor, INDEX_DTYPE), INDEX_DTYPE)
