@@ -7,7 +7,8 @@ price of one copy per reuse.
 
 `FollowLayoutStep` gives the copy one dimension for each loop that indexes the input, so the layout is always
 that of the reader's tiles, whatever lengths are drawn: for "SSRSRS" and A[i, k], inside `k.0`, it is
-`[i.2][k.1][i.3]`. The copy is an ordinary stage: sampling may move it to another loop.
+`[i.2][k.1][i.3]`. Loops that a window adds up have one dimension together. The copy is an ordinary stage:
+sampling may move it to another loop.
 If the reader widens what it reads, the copy holds that (see `conversions`).
 
 Source: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008. Not in TVM.
@@ -21,13 +22,13 @@ from math import prod
 from typing import ClassVar, Final, NamedTuple
 
 from ansor.dtypes import dtype_info
-from ansor.schedule.layout_reading import reading_axes
+from ansor.schedule.layout_reading import Reading, reading_axes
 from ansor.schedule.state import State
 from ansor.schedule.steps import CacheReadPartStep, FollowLayoutStep, StoreConvertedStep
 from ansor.te.expr import int_value
 from sketches.conversions import is_widened
 from sketches.gpu_memory import shared_place
-from sketches.relations import axes_of_reads, is_computed, is_tiled, needs_tiling, vector_axis
+from sketches.relations import axes_of_reads, is_computed, is_copy, is_tiled, needs_tiling, vector_axis
 from sketches.rule import SketchContext, Successor, Verdict
 
 PACKED_SCOPE = "local"
@@ -50,16 +51,19 @@ class AddPackedRead:
 
     Every tensor is decided on its own: a matrix product has variants that pack neither operand, one, or both.
     What vectors of turned tiles would gather is packed in all of them (`sketches.turned_tiles`).
+    If other vectors lie across several tensors, all of these are packed or none, as one gather is as slow.
     One that a stage reads along different axes, as a product with its own transpose does, has a copy for each
     way that gains by it.
-    Left out are tensors that no index of the reader passes over (nothing is reused), those read at computed
-    indices, and constants whose layout the task rewrites anyway, unless the copy holds them converted.
+    What a window passes over, as K[i + w, k] of sliding attention, is packed where vectors lie across it;
+    the copy holds a tile and its margin.
+    Left out are tensors of which nothing is reused, those read at computed indices, and constants whose
+    layout the task rewrites anyway, unless the copy holds them converted.
 
     Parameters
     ----------
     everything
-        Whether tensors are packed that are neither of dtypes below 32 bits, which vectors read in an order of
-        their own, nor panels (`_is_panel`).
+        Whether tensors read at axes alone are packed that are neither of dtypes below 32 bits, which vectors
+        read in an order of their own, nor panels (`_is_panel`).
     """
 
     everything: bool = True
@@ -69,11 +73,21 @@ class AddPackedRead:
         readings = self._readings(context, state, stage_id)
         if not readings:
             return Verdict.PASS
-        parts = (_apart(state, stage_id, reading) for reading in readings)
-        needed = any(
-            _is_turned(apart, reader) and _is_across(apart, read, reader) for apart, read, reader in parts
-        )
-        return Verdict.APPLY_AND_SKIP_REST if needed else Verdict.APPLY
+        parts = [_apart(state, stage_id, reading) for reading in readings]
+        across = [(apart, read, reader) for apart, read, reader in parts if _is_across(apart, read, reader)]
+        if any(_is_turned(apart, reader) for apart, _, reader in across):
+            return Verdict.APPLY_AND_SKIP_REST
+        decided = [
+            (apart, other, reader)
+            for apart, read, reader in across
+            for other in apart.direct_producers(reader)
+            if other > read
+        ]
+        left = (other for other in decided if _is_across(*other) and self._fits(context, *other))
+        if any(self._packs(context, *other) for other in left):
+            return Verdict.PASS
+        together = any(_is_packed_along(*other) for other in decided)
+        return Verdict.APPLY_AND_SKIP_REST if together else Verdict.APPLY
 
     def apply(self, context: SketchContext, state: State, stage_id: int) -> Sequence[Successor]:
         copy = stage_id + 1
@@ -101,13 +115,17 @@ class AddPackedRead:
             for reader in sorted(state.stage_id(op) for op in state.access.consumers(source))
             for reading in _ways(state, stage_id, reader)
             if self._fits(context, state, stage_id, reader)
-            and is_packable(*_apart(state, stage_id, reading))
-            and self._gains(context, *_apart(state, stage_id, reading))
+            and self._packs(context, *_apart(state, stage_id, reading))
         ]
+
+    def _packs(self, context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
+        """Whether a tiled stage gains by a copy of a tensor that it reads in one way."""
+        return is_packable(state, stage_id, reader) and self._gains(context, state, stage_id, reader)
 
     def _gains(self, context: SketchContext, state: State, stage_id: int, reader: int) -> bool:
         tensor = state.stages[stage_id].op.output(0)
-        if self.everything or dtype_info(tensor.dtype).bits < 32:
+        is_wanted = self.everything or dtype_info(tensor.dtype).bits < 32
+        if is_wanted and not _has_windows(state, stage_id, reader):
             return True
         return _is_panel(state, stage_id, reader, context.hardware.cache_bytes[1] // SHARE)
 
@@ -138,33 +156,53 @@ def _apart(state: State, stage_id: int, reading: _Reading) -> tuple[State, int, 
 
 
 def is_packable(state: State, stage_id: int, reader: int) -> bool:
-    """Whether a stage reads a tensor at its axes, and all of it again along another axis."""
+    """Whether a stage reads a tensor at its axes, or sums of them, and all of it again along another axis.
+
+    Axes that a window adds up read the same elements at other iterations of each other.
+    """
     source, found = state.stages[stage_id].op, reading_axes(state, stage_id, reader)
-    if source.num_outputs != 1 or isinstance(found, str) or not found:
+    if source.num_outputs != 1 or isinstance(found, str) or not _axes_read(found):
         return False
-    axes = state.stages[reader].compute.axis
-    return any(int_value(axis.extent) != 1 and axis.name not in found for axis in axes)
+    op = state.stages[reader].compute
+    wide = {axis.name for axis in (*op.axis, *op.reduce_axis) if int_value(axis.extent) != 1}
+    others = any(axis.name in wide - _axes_read(found) for axis in op.axis)
+    return others or any(len(wide.intersection(reading.steps)) > 1 for reading in found)
+
+
+def _axes_read(found: Sequence[Reading]) -> set[str]:
+    """The names of the axes along which a tensor is read."""
+    return {name for reading in found for name in reading.steps}
 
 
 def _is_panel(state: State, stage_id: int, reader: int, room: int) -> bool:
     """Whether vectors of a product, an iteration of its reduction after the other, lie apart in a tensor.
 
     Where they do not run along memory they are gathered; if they do, each begins a row of the tensor, and it
-    is a panel if its rows are more than `room` bytes together. A product reads all at its axes; what windows
-    of a convolution meet is not packed for their sake, unless its tiles are turned.
+    is a panel if its rows are more than `room` bytes together. That counts in products that read all at their
+    axes, not for what windows of a convolution meet, unless its tiles are turned.
     """
     tensor, op = state.stages[stage_id].op.output(0), state.stages[reader].compute
-    others = [state.stage_id(other) for other in state.access.producers(op)]
-    has_windows = any(isinstance(reading_axes(state, other, reader), str) for other in others)
-    if has_windows and not _is_turned(state, reader):
-        return False
     found = reading_axes(state, stage_id, reader)
     lanes, terms = vector_axis(state, reader).name, {axis.name for axis in op.reduce_axis}
-    if isinstance(found, str) or lanes not in found or terms.isdisjoint(found):
+    if isinstance(found, str) or lanes not in _axes_read(found) or terms.isdisjoint(_axes_read(found)):
         return False
-    passed = [extent for extent, name in zip(tensor.shape, found, strict=True) if name in {lanes, *terms}]
-    size = prod(int_value(extent) or 0 for extent in passed) * dtype_info(tensor.dtype).bytes
-    return _is_across(state, stage_id, reader) or size > room
+    if _is_across(state, stage_id, reader):
+        return True
+    others = [state.stage_id(other) for other in state.access.producers(op)]
+    if not _is_turned(state, reader) and any(_has_windows(state, other, reader) for other in others):
+        return False
+    passed = [
+        extent
+        for extent, reading in zip(tensor.shape, found, strict=True)
+        if not {lanes, *terms}.isdisjoint(reading.steps)
+    ]
+    return prod(int_value(extent) or 0 for extent in passed) * dtype_info(tensor.dtype).bytes > room
+
+
+def _has_windows(state: State, stage_id: int, reader: int) -> bool:
+    """Whether a tensor is read at other places than the axes of its reader."""
+    found = reading_axes(state, stage_id, reader)
+    return isinstance(found, str) or any(reading.is_window for reading in found)
 
 
 def _is_turned(state: State, reader: int) -> bool:
@@ -173,6 +211,13 @@ def _is_turned(state: State, reader: int) -> bool:
 
 
 def _is_across(state: State, stage_id: int, reader: int) -> bool:
-    """Whether vectors of a tiled stage lie across the memory of a tensor that it reads at its axes."""
+    """Whether vectors of a tiled stage lie across the memory of a tensor that it reads at sums of axes."""
     found, lanes = reading_axes(state, stage_id, reader), vector_axis(state, reader).name
-    return lanes in found and found[-1] != lanes
+    return not isinstance(found, str) and lanes in _axes_read(found) - set(found[-1].steps)
+
+
+def _is_packed_along(state: State, stage_id: int, reader: int) -> bool:
+    """Whether what vectors of a tiled stage read is a packed copy."""
+    found = reading_axes(state, stage_id, reader)
+    is_read = not isinstance(found, str) and vector_axis(state, reader).name in _axes_read(found)
+    return is_read and is_copy(state, stage_id)

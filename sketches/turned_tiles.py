@@ -28,7 +28,7 @@ from typing import Final
 
 from ansor.dtypes import dtype_info
 from ansor.schedule.affine import LoopAtom
-from ansor.schedule.layout_reading import read_indices, trailing_forms
+from ansor.schedule.layout_reading import read_indices, reading_axes, trailing_forms
 from ansor.schedule.state import State
 from ansor.te.expr import Expr, IterVar, free_vars, int_value
 from sketches.packing import is_packable
@@ -101,7 +101,7 @@ def _copies(context: SketchContext, state: State, stage_id: int, axis: IterVar) 
         if state.stages[source].handles[0] in free:
             if not _can_be_laid_along(state, source, stage_id, axis):
                 return None
-        elif context.params.cpu_packed_read and is_packable(state, source, stage_id):
+        elif context.params.cpu_packed_read and _can_be_packed_along(state, source, stage_id, axis):
             copies += 1
         else:
             return None
@@ -114,6 +114,14 @@ def _lies_along(state: State, stage_id: int, indices: Sequence[Expr], axis: Iter
     forms = trailing_forms(state.stages[stage_id], stage_id, indices)
     step = forms[-1].terms.get(LoopAtom(stage_id, axis.name)) if forms else None
     return step == 1 and axis not in free_vars(*outer)
+
+
+def _can_be_packed_along(state: State, source: int, stage_id: int, axis: IterVar) -> bool:
+    """Whether neighbours along an axis, which lie apart in an input, are neighbours in a packed copy."""
+    found = reading_axes(state, source, stage_id)
+    if isinstance(found, str) or any(reading.is_window for reading in found):
+        return False
+    return is_packable(state, source, stage_id) and any(axis.name in reading.steps for reading in found[:-1])
 
 
 def _can_be_laid_along(state: State, source: int, stage_id: int, axis: IterVar) -> bool:

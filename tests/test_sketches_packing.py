@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,13 +19,15 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import FollowLayoutStep, SplitStep, step_from_json
 from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te import Tensor
-from ansor.te.expr import free_vars
+from ansor.te.expr import Expr, free_vars
 from ansor.te.interp import evaluate
 from sketches import CPU_RULES, ProgramSpace, generate_sketches, sample_programs
 from sketches.packing import AddPackedRead
+from tests.program_laws import Case, check_all
 from tests.sketches_cases import (
     HARDWARE,
     SMALL,
+    check_program,
     matmul,
     matmul_relu,
     own_transpose,
@@ -34,6 +37,47 @@ from tests.sketches_cases import (
 )
 
 PACKING = {"cpu_packed_read": 2}
+
+
+def band(rows: int, width: int, depth: int) -> list[Tensor]:
+    """Scores of each position with those of a window behind it: S[i, w] = Q[i, k] K[i + w, k]."""
+    q, keys = te.placeholder((rows, depth), name="Q"), te.placeholder((rows + width - 1, depth), name="K")
+    k = te.reduce_axis((0, depth), "k")
+    s = te.compute((rows, width), lambda i, w: te.sum(q[i, k] * keys[i + w, k], axis=k), name="S")
+    return [q, keys, s]
+
+
+def disparities(most: int, rows: int, columns: int, channels: int, channels_last: bool) -> list[Tensor]:
+    """How alike the pixels of two images are that lie some columns apart, to the left: C[d, y, x]."""
+    size = (rows, columns + most)
+
+    def image(name: str) -> tuple[Tensor, Callable[[Expr, Expr, Expr], Expr]]:
+        made = te.placeholder((*size, channels) if channels_last else (channels, *size), name=name)
+        return made, lambda c, y, x: made[(y, x, c) if channels_last else (c, y, x)]
+
+    (left, at_left), (right, at_right) = image("L"), image("R")
+    c = te.reduce_axis((0, channels), "c")
+    costs = te.compute(
+        (most, rows, columns),
+        lambda d, y, x: te.sum(at_left(c, y, x) * at_right(c, y, x - d + most), axis=c),
+        name="C",
+    )
+    return [left, right, costs]
+
+
+def strided_band(rows: int, width: int, depth: int) -> list[Tensor]:
+    """A band whose window moves by two: vectors along the rows take every other position."""
+    q, keys = te.placeholder((rows, depth), name="Q"), te.placeholder((2 * rows + width, depth), name="K")
+    k = te.reduce_axis((0, depth), "k")
+    s = te.compute((width, rows), lambda w, i: te.sum(q[i, k] * keys[2 * i + w, k], axis=k), name="S")
+    return [q, keys, s]
+
+
+WINDOWS = {
+    "band": lambda: band(21, 17, 6),
+    "band along the rows": lambda: strided_band(19, 5, 6),
+    "disparities": lambda: disparities(5, 3, 19, 4, channels_last=True),
+}
 SPACES = {name: ProgramSpace.of(task_of(SMALL[name]()), PACKING) for name in SMALL}
 
 
@@ -172,6 +216,33 @@ def test_windows_are_not_packed_but_the_weights_are() -> None:
     assert packed == {"W.local"}
 
 
+def packed_in(tensors: list[Tensor]) -> list[tuple[str, ...]]:
+    """What each sketch packs without asking."""
+    return sorted(tuple(packed_stages(sketch.state)) for sketch in generate_sketches(task_of(tensors)))
+
+
+def test_windows_that_vectors_run_across_are_packed_without_asking() -> None:
+    """Of several tensors that the vectors lie across, all are packed or none."""
+    assert packed_in(band(64, 32, 16)) == [()] * 3 + [("K.local",)] * 3
+    assert packed_in(disparities(16, 8, 32, 16, True)) == [()] * 3 + [("R.local", "L.local")] * 3
+    assert packed_in(disparities(16, 8, 32, 16, False)) == [()] * 3
+
+
+def test_the_copy_of_a_window_holds_a_tile_and_its_margin() -> None:
+    task = task_of(band(64, 32, 16))
+    sketch = next(s for s in generate_sketches(task) if packed_stages(s.state))
+    lengths = iter([(2, 4, 8), (1, 1, 16), (4,)])
+    steps = [
+        replace(step, lengths=next(lengths)) if isinstance(step, SplitStep) else step for step in sketch.steps
+    ]
+    follow = next(step for step in steps if isinstance(step, FollowLayoutStep))
+    before = State.replay(task.compute_dag, steps[: steps.index(follow)])
+    assert follow.layout(before).spec == [(1, 4), (1, 4), (0, 95)]
+    # Inside k.0 the tile has 4 x 8 rows and a window of 16.
+    text = str(lower(State.replay(task.compute_dag, steps), simple_mode=True))
+    assert "allocate K.local[1, 4, 47]" in text
+
+
 def test_a_computed_operand_is_packed_and_then_inlined_into_the_copy() -> None:
     a, b = te.placeholder((16, 24), name="A"), te.placeholder((24, 32), name="B")
     double = te.compute((16, 24), lambda i, j: a[i, j] + a[i, j], name="Double")
@@ -233,6 +304,18 @@ def test_packed_programs_compute_the_expression(name: str) -> None:
         np.testing.assert_allclose(
             found, expected[dag.outputs[0]], rtol=1e-4, atol=1e-4, err_msg=str(program)
         )
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_programs_with_packed_windows_compute_the_expression(name: str) -> None:
+    case = task_of(WINDOWS[name]())
+    space = ProgramSpace.of(case)
+    kept = tuple(sketch for sketch in space.sketches if packed_stages(sketch.state))
+    assert kept
+    only = ProgramSpace(space.context, kept, space.annotators)
+    for state in sample_programs(case, 12, np.random.default_rng(7), space=only):
+        check_program(state)
+        check_all(Case.of(state))
 
 
 def test_columns_and_rows_agree_on_the_extents_of_packed_tiles() -> None:

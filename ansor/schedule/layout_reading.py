@@ -7,7 +7,8 @@ up to one whose index is no sum of multiples of axes stay as they are, in front.
 
 `access_layout` also counts the loops of other stages around the reader's place, and knows every extent:
 it is for complete programs. `tile_layout` looks at the reader alone and at nothing but its splits, which
-works for a sketch, whose lengths are columns or not yet chosen.
+works for a sketch, whose lengths are columns or not yet chosen. There a dimension that a window passes over,
+indexed by a sum of axes, is one digit, as its pieces overlap: in the place of the loop that moves it last.
 
 Source: `RewriteLayout` of TVM 0.16 (`auto_scheduler/compute_dag.cc`).
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansor.errors import ScheduleError
 from ansor.schedule.affine import (
@@ -27,11 +28,11 @@ from ansor.schedule.affine import (
 )
 from ansor.schedule.bounds import StageBounds, enclosing_loops, infer_bounds, part_strides
 from ansor.schedule.derivation import loop_extents
-from ansor.schedule.evaluation import evaluate, is_positive
-from ansor.schedule.extents import Extent, ceil_div, multiply
+from ansor.schedule.evaluation import evaluate, evaluate_exactly, is_positive
+from ansor.schedule.extents import Extent, ceil_div, extent_of, multiply
 from ansor.schedule.layout import Digit, Layout
 from ansor.schedule.stages import ComputeAt, FuseRelation, Iterator, SplitRelation, Stage
-from ansor.te.expr import Expr, Var, int_value
+from ansor.te.expr import Expr, IterVar, Var, int_value
 
 if TYPE_CHECKING:
     from ansor.schedule.state import State
@@ -288,12 +289,13 @@ def tile_layout(state: State, stage_id: int, reader: int) -> Layout:
     stage_id
         The stage whose result is read.
     reader
-        The stage that reads it, each dimension by one of its axes or a constant.
+        The stage that reads it, each dimension by one of its axes, a sum of some, or a constant.
 
     Returns
     -------
     Layout
-        One digit for each loop of these axes, also for those that have one iteration.
+        One digit for each loop of these axes, also for those that have one iteration; of windows, for the
+        last of them.
 
     Raises
     ------
@@ -308,23 +310,26 @@ def tile_layout(state: State, stage_id: int, reader: int) -> Layout:
     filled = _with_lengths(stage)
     extents = loop_extents(filled)
     axis_of = {loop: axis for loop, (axis, _) in loop_strides(filled, extents).items()}
-    dims = {axis: dim for dim, axis in enumerate(found) if axis is not None}
+    dims = {axis: dim for dim, reading in enumerate(found) for axis in reading.steps}
     loops = [loop for names in unfused_loops(filled) for loop in names if axis_of[loop] in dims]
     pieces: dict[int, list[str]] = {}
     for loop in loops:
         pieces.setdefault(dims[axis_of[loop]], []).append(loop)
+    pieces = {dim: names[-1:] if found[dim].is_window else names for dim, names in pieces.items()}
     for dim, names in pieces.items():
         if names != [loop for loop in _outer_to_inner(filled) if loop in names]:
             raise ScheduleError(
                 f"follow_layout of stage {source.name!r}: {stage.name!r} runs through the pieces of "
                 f"dimension {dim} from the inside out ({', '.join(names)}); use rewrite_layout"
             )
-    constant = [Digit(dim, size, 1) for dim, size in enumerate(shape) if found[dim] is None]
+    constant = [Digit(dim, size, 1) for dim, size in enumerate(shape) if not found[dim].steps]
     # Strides are what the pieces inside cover, which is more than a loop's step where nested splits overlap.
     covered: dict[int, Extent] = dict.fromkeys(pieces, 1)
     moved: list[Digit] = []
     for loop in reversed(loops):
         dim = dims[axis_of[loop]]
+        if loop not in pieces[dim]:
+            continue
         # The outermost piece covers what the tensor has, which may be more than the axis runs over.
         outermost = pieces[dim][0] == loop
         extent = ceil_div(shape[dim], covered[dim]) if outermost else extents[loop]
@@ -356,24 +361,55 @@ def _outer_to_inner(stage: Stage) -> list[str]:
     return order
 
 
-def reading_axes(state: State, stage_id: int, reader: int) -> tuple[str | None, ...] | str:
-    """By which axis of the reader each dimension is indexed (None: constant), or why that is no answer."""
+class Reading(NamedTuple):
+    """How a dimension is indexed.
+
+    Attributes
+    ----------
+    steps
+        How far an iteration of each of the reader's axes moves the index [elements]; empty for a constant.
+    is_axis
+        Whether the index is one of the axes.
+    """
+
+    steps: Mapping[str, int]
+    is_axis: bool
+
+    @property
+    def is_window(self) -> bool:
+        """Whether the index is made of axes, of several or of one and something else."""
+        return bool(self.steps) and not self.is_axis
+
+
+def reading_axes(state: State, stage_id: int, reader: int) -> tuple[Reading, ...] | str:
+    """How each dimension is indexed by axes of the reader, or why that is no answer."""
     indices = read_indices(state, stage_id, reader)
     if isinstance(indices, str):
         return indices
     tensor, stage = state.stages[stage_id].op.output(0), state.stages[reader]
     if any(int_value(extent) is None for extent in tensor.shape):
         return "its shape is not known in numbers"
-    names: list[str | None] = []
+    readings: list[Reading] = []
     for index in indices:
-        if int_value(index) is not None:
-            names.append(None)
-            continue
-        axis = next((a for a in (*stage.compute.axis, *stage.compute.reduce_axis) if a is index), None)
-        if axis is None:
-            return f"{stage.name!r} reads it at `{index}`, not at one of its axes"
-        names.append(axis.name)
-    used = [name for name in names if name is not None]
+        reading = reading_of(stage, index)
+        if reading is None:
+            return f"{stage.name!r} reads it at `{index}`, not at one of its axes or a sum of them"
+        readings.append(reading)
+    used = [name for reading in readings for name in reading.steps]
     if len(set(used)) < len(used):
         return f"{stage.name!r} reads it along a diagonal"
-    return tuple(names)
+    return tuple(readings)
+
+
+def reading_of(stage: Stage, index: Expr) -> Reading | None:
+    """How a dimension is indexed by axes of a stage; None if by no sum of multiples of them."""
+    axes = (*stage.compute.axis, *stage.compute.reduce_axis)
+    loops = {axis: LoopAtom(0, axis.name) for axis in axes}
+    forms: dict[Var, Affine] = {axis: Affine.of_atom(loop) for axis, loop in loops.items()}
+    lengths = {loop: extent_of(axis.extent) for axis, loop in loops.items()}
+    try:
+        terms = evaluate_exactly(index, forms, lengths.__getitem__).terms
+    except UnknownBoundError:
+        return None
+    steps = {atom.name: int(step) for atom, step in terms.items() if isinstance(atom, LoopAtom)}
+    return Reading(steps, isinstance(index, IterVar))
