@@ -14,7 +14,8 @@ so that its consumer, an activation or the cached stage, copies rows out as ever
     n.0 f.0 y.0 x.0  n.1 f.1 y.1 x.1
 
 An axis can carry the vectors if each input that is read along it lies along it, is free of layout, or can be
-packed (`sketches.packing`); then it is packed.
+packed (`sketches.packing`); then it is packed. So the vectors of a filter of an image with three interleaved
+channels run along its rows, which are copied tile by tile.
 
 Source: Georganas et al., Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures, 2018,
 for vectors of channels. TVM's vectors are always along the last axis.
@@ -27,8 +28,7 @@ from math import inf
 from typing import Final
 
 from ansor.dtypes import dtype_info
-from ansor.schedule.affine import LoopAtom
-from ansor.schedule.layout_reading import read_indices, reading_axes, trailing_forms
+from ansor.schedule.layout_reading import read_indices, reading_axes, reading_of, trailing_forms
 from ansor.schedule.state import State
 from ansor.te.expr import Expr, IterVar, free_vars, int_value
 from sketches.packing import is_packable
@@ -40,6 +40,9 @@ POOR: Final = 1.1
 """So many lanes of the vectors along the last axis for each of its elements are too many."""
 MOST_WASTE: Final = 1.5
 """An axis for which there would be so many has no room for a vector."""
+
+WINDOW_WASTE: Final = 2
+"""So many are too many where an axis with good vectors takes a copy of a tile and a window's margin."""
 
 
 class TurnedTiling:
@@ -73,8 +76,10 @@ def turned_axis(context: SketchContext, state: State, stage_id: int) -> IterVar 
         return None
     found: dict[IterVar, int] = {}
     for axis in reversed(others):
-        if _waste(axis, lanes) < min(limit, MOST_WASTE):
-            copies = _copies(context, state, stage_id, axis)
+        waste = _waste(axis, lanes)
+        if waste < min(limit, MOST_WASTE):
+            windows = limit >= WINDOW_WASTE and waste < POOR
+            copies = _copies(context, state, stage_id, axis, windows)
             found |= {} if copies is None else {axis: copies}
     return min(found, key=lambda axis: (found[axis], _waste(axis, lanes)), default=None)
 
@@ -85,9 +90,12 @@ def _waste(axis: IterVar, lanes: int) -> float:
     return -(-extent // lanes) * lanes / extent
 
 
-def _copies(context: SketchContext, state: State, stage_id: int, axis: IterVar) -> int | None:
+def _copies(
+    context: SketchContext, state: State, stage_id: int, axis: IterVar, windows: bool = True
+) -> int | None:
     """How many inputs have to be packed for vectors along an axis; None if that is not enough.
 
+    Those that windows pass over can be if `windows` says so.
     What does not move with the reduction is read once for a tile, however it lies.
     """
     op = state.stages[stage_id].compute
@@ -101,7 +109,7 @@ def _copies(context: SketchContext, state: State, stage_id: int, axis: IterVar) 
         if state.stages[source].handles[0] in free:
             if not _can_be_laid_along(state, source, stage_id, axis):
                 return None
-        elif context.params.cpu_packed_read and _can_be_packed_along(state, source, stage_id, axis):
+        elif context.params.cpu_packed_read and _can_be_packed_along(state, source, stage_id, axis, windows):
             copies += 1
         else:
             return None
@@ -110,18 +118,18 @@ def _copies(context: SketchContext, state: State, stage_id: int, axis: IterVar) 
 
 def _lies_along(state: State, stage_id: int, indices: Sequence[Expr], axis: IterVar) -> bool:
     """Whether the element that an axis reads next is the neighbour in memory."""
-    *outer, _ = indices
-    forms = trailing_forms(state.stages[stage_id], stage_id, indices)
-    step = forms[-1].terms.get(LoopAtom(stage_id, axis.name)) if forms else None
-    return step == 1 and axis not in free_vars(*outer)
+    *outer, last = indices
+    reading = reading_of(state.stages[stage_id], last)
+    return reading is not None and reading.steps.get(axis.name) == 1 and axis not in free_vars(*outer)
 
 
-def _can_be_packed_along(state: State, source: int, stage_id: int, axis: IterVar) -> bool:
+def _can_be_packed_along(state: State, source: int, stage_id: int, axis: IterVar, windows: bool) -> bool:
     """Whether neighbours along an axis, which lie apart in an input, are neighbours in a packed copy."""
     found = reading_axes(state, source, stage_id)
-    if isinstance(found, str) or any(reading.is_window for reading in found):
+    if isinstance(found, str) or not is_packable(state, source, stage_id):
         return False
-    return is_packable(state, source, stage_id) and any(axis.name in reading.steps for reading in found[:-1])
+    step = next((reading.steps[axis.name] for reading in found[:-1] if axis.name in reading.steps), 0)
+    return abs(step) == 1 and (windows or not any(reading.is_window for reading in found))
 
 
 def _can_be_laid_along(state: State, source: int, stage_id: int, axis: IterVar) -> bool:

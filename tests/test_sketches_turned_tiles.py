@@ -127,6 +127,25 @@ def test_only_the_axis_that_takes_the_fewest_copies_is_tried() -> None:
     assert all(any(stage.name == "A.local" for stage in sketch.state.stages) for sketch in found)
 
 
+def test_rows_of_an_image_become_the_vectors_of_few_channels() -> None:
+    """What the window of a tile passes over is packed; six channels leave two of eight lanes idle."""
+    found = turned(sketches(list(workloads.conv2d(1, 9, 16, 3, 3, 3, 1, 1))))
+    assert {tuple(loops(sketch.state, "Conv.local")[-1:]) for sketch in found} == {("w_c.3",)}
+    assert all(any(stage.name == "Pad.local" for stage in sketch.state.stages) for sketch in found)
+    assert not turned(sketches(list(workloads.conv2d(1, 9, 16, 3, 6, 3, 1, 1))))
+
+
+def test_rows_that_a_window_passes_over_by_twos_are_no_vectors() -> None:
+    assert not turned(sketches(list(workloads.conv2d(1, 32, 32, 3, 3, 3, 2, 1))))
+
+
+def test_windows_that_move_backwards_lie_along_their_rows() -> None:
+    z, w = te.placeholder((4, 36), name="Z"), te.placeholder((3, 4, 16), name="W")
+    r, k = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 4), "k")
+    y = te.compute((16, 32), lambda f, i: te.sum(w[r, k, f] * z[k, i - r + 4], axis=[r, k]), name="Y")
+    assert not turned(sketches([z, w, y]))
+
+
 def test_what_could_not_be_packed_is_not_turned() -> None:
     """An input with no one layout that fits, and one of several results of a stage."""
     x, w = te.placeholder((17, 7), name="X"), te.placeholder((32, 17), name="W")
@@ -154,6 +173,7 @@ CASES = {
     "channels first": lambda: channels_first(7, 3, 16),
     "strided": lambda: channels_first(9, 2, 24, stride=2),
     "points": lambda: channels_first(6, 5, 16, kernel=1),
+    "three channels": lambda: list(workloads.conv2d(1, 5, 15, 3, 3, 3, 1, 1)),
     "transposed product": lambda: transposed_product(9, 16, 6),
     "transposed product, odd sizes": lambda: transposed_product(11, 26, 5),
 }
