@@ -21,6 +21,7 @@ from ansor.codegen.llvm import halves, mathlib, quotients
 from ansor.codegen.llvm.conversions import convert
 from ansor.codegen.llvm.dtype_map import is_narrow_float, literal, register_type
 from ansor.codegen.llvm.index import Affine, IndexMath, add, constant, scale
+from ansor.codegen.llvm.integer_division import divided_integers
 from ansor.codegen.llvm.memory import ALWAYS, HALVES, Memory, Under
 from ansor.codegen.llvm.offsets import Offsets
 from ansor.codegen.llvm.text import Value, vector_type
@@ -420,51 +421,7 @@ class Expressions:
         if op in BITWISE:
             logical = op is BinaryOp.SHR and dtype_info(dtype).kind == "uint"
             return self.vectors.binary("lshr" if logical else _BIT_OPS[op], a, b)
-        return self._integer_division(op, dtype, a, b)
-
-    def _integer_division(self, op: BinaryOp, dtype: str, a: Value, b: Value) -> Value:
-        """The quotient or remainder; by 0 both are 0, and the least integer by -1 is itself."""
-        v, signed = self.vectors, dtype_info(dtype).kind == "int"
-        one, zero = v.number(1, b.type), v.number(0, a.type)
-        unsafe, by = None, b
-        if b.text == "0":
-            return zero
-        if signed and (bits := _exponent(b.text)) is not None:  # In two's complement a shift rounds down.
-            if op is BinaryOp.FLOORDIV:
-                return v.binary("ashr", a, v.number(bits, a.type))
-            if op is BinaryOp.FLOORMOD:
-                return v.binary("and", a, v.number((1 << bits) - 1, a.type))
-        if not b.text.lstrip("-").isdigit():
-            # Signed: 0 and -1. A division by 1 has the remainder 0 too, and the quotient becomes a * b.
-            unsafe = v.compare("ult", v.binary("add", b, one), v.number(2, b.type)) if signed else None
-            unsafe = v.compare("eq", b, v.number(0, b.type)) if unsafe is None else unsafe
-            by = v.select(unsafe, one, b)
-        wants_quotient = op in (BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV)
-        result = self._quotient(op, a, by, signed) if wants_quotient else self._remainder(op, a, by, signed)
-        return v.select(unsafe, v.binary("mul", a, b), result) if unsafe and wants_quotient else result
-
-    def _quotient(self, op: BinaryOp, a: Value, b: Value, signed: bool) -> Value:
-        v = self.vectors
-        quotient = v.binary("sdiv" if signed else "udiv", a, b, dear=True)
-        if not signed or op is BinaryOp.TRUNCDIV:
-            return quotient
-        wrong = self._wrong_sign(v.binary("srem", a, b, dear=True), b)
-        return v.select(wrong, v.binary("sub", quotient, v.number(1, a.type)), quotient)
-
-    def _remainder(self, op: BinaryOp, a: Value, b: Value, signed: bool) -> Value:
-        v = self.vectors
-        rest = v.binary("srem" if signed else "urem", a, b, dear=True)
-        if not signed or op is BinaryOp.TRUNCMOD:
-            return rest
-        return v.select(self._wrong_sign(rest, b), v.binary("add", rest, b), rest)
-
-    def _wrong_sign(self, rest: Value, divisor: Value) -> Value:
-        """Whether the remainder is not zero and of the other sign than the divisor."""
-        v, zero = self.vectors, self.vectors.number(0, rest.type)
-        differ = v.compare("slt", v.binary("xor", rest, divisor), zero)
-        wrong = v.both(differ, v.compare("ne", rest, zero))
-        assert wrong is not None
-        return wrong
+        return divided_integers(self.vectors, op, a, b, dtype_info(dtype).kind == "int")
 
     # -- choices -------------------------------------------------------------------------------------
 
@@ -559,9 +516,3 @@ class Expressions:
 def _is_zero(expr: Expr) -> bool:
     """Whether `expr` is a constant of which all bits are zero."""
     return isinstance(expr, Const) and expr.value == 0 and copysign(1.0, expr.value) > 0
-
-
-def _exponent(text: str) -> int | None:
-    """Of a power of two in digits its exponent; None for any other text."""
-    number = int(text) if text.isdigit() else 0
-    return number.bit_length() - 1 if number.bit_count() == 1 else None
