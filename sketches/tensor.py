@@ -18,13 +18,14 @@ Not in TVM, which has no tensor intrinsics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ansor.codegen.machine import Machine
 from ansor.intrinsics import Axes, TensorIntrinsic, match, tensor_intrinsics
+from ansor.intrinsics.matrix import FEWEST_ROWS, TILE_ROWS
 from ansor.intrinsics.pattern import product_of
 from ansor.schedule.stages import innermost_pieces
 from ansor.schedule.state import State
@@ -64,17 +65,19 @@ class TensorIntrinsicRule:
             return _PACK.apply(context, state, stage_id)
         intrinsic, axes = found
         consumer = tile_consumer(state, stage_id)
-        lane = _position(state, stage_id, axes.lane)
-        state = _set_apart(state, stage_id, lane, intrinsic.lanes)
-        state = _set_apart(state, stage_id, _position(state, stage_id, axes.reduce), intrinsic.depth)
-        state, splits = tile(state, stage_id, context.tiling_structure, innermost=2)
+        block = matrix_block(context.target, state, stage_id, intrinsic, axes)
+        of_result = ({} if block is None else {block.axis: (block.rows,)}) | {axes.lane: (intrinsic.lanes,)}
+        of_terms = (intrinsic.depth,) if block is None else (block.words, intrinsic.depth)
+        state, innermost = _set_apart(state, stage_id, {**of_result, axes.reduce: of_terms})
+        state, splits = tile(state, stage_id, context.tiling_structure, innermost=innermost)
         lanes = len(state.stages[stage_id].iterators) - 2
         state = state.apply(TensorizeStep(stage_id, lanes, intrinsic.name))
         results: list[Successor] = [(state, stage_id - 1)]
         for level in follow_levels(context) if consumer is not None else ():
             assert consumer is not None
-            fused = _set_apart(state, consumer, lane, intrinsic.lanes)
-            fused = follow_tiling(fused, consumer, splits, level, innermost=1)
+            names = dict(zip(_axes(state, stage_id), _axes(state, consumer), strict=True))
+            fused, innermost = _set_apart(state, consumer, {names[a]: n for a, n in of_result.items()})
+            fused = follow_tiling(fused, consumer, splits, level, innermost=innermost)
             results.append((fused.compute_at(stage_id, consumer, level * len(splits) - 1), stage_id - 1))
         return results
 
@@ -96,7 +99,10 @@ def best_intrinsic(
     matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
     matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
     for intrinsic, pairs in matches:
-        for axes in pairs if _has(context.target, intrinsic, slow) else ():
+        for axes in pairs if _has(context.target, intrinsic) else ():
+            block = matrix_block(context.target, state, stage_id, intrinsic, axes)
+            if not slow and block is None and _is_slow(context.target, intrinsic):
+                continue
             lanes, products = extents[axes.lane], extents[axes.reduce]
             assert lanes is not None
             assert products is not None
@@ -105,25 +111,72 @@ def best_intrinsic(
     return None
 
 
-def _position(state: State, stage_id: int, loop: str) -> int:
-    position = state.stages[stage_id].index_of(loop)
-    assert position is not None
-    return position
+class MatrixBlock(NamedTuple):
+    """What a matrix unit multiplies at once: so many rows along an axis, and words of the reduction."""
+
+    axis: str
+    rows: int
+    words: int
 
 
-def _set_apart(state: State, stage_id: int, position: int, length: int) -> State:
-    """Split a loop and make the inner part the innermost loop of the stage."""
-    state = state.split(stage_id, position, (length,))
-    order = [at for at in range(len(state.stages[stage_id].iterators)) if at != position + 1]
-    return state.reorder(stage_id, [*order, position + 1])
+def matrix_block(
+    target: Target, state: State, stage_id: int, intrinsic: TensorIntrinsic, axes: Axes
+) -> MatrixBlock | None:
+    """The block of a stage for the matrix unit of the target's machine; None if there is none."""
+    if target.kind != "llvm" or not Machine.for_target(target).has_tiles(intrinsic):
+        return None
+    op = state.stages[stage_id].compute
+    extents = {axis.name: int_value(axis.extent) or 0 for axis in (*op.axis, *op.reduce_axis)}
+    steps = extents[axes.reduce] // intrinsic.depth
+    words = max((n for n in range(1, TILE_ROWS + 1) if steps % n == 0), default=0)
+    factors = product_of(op) or ()
+    found: list[MatrixBlock] = []
+    for axis in op.axis:
+        moved = [factor for factor in factors if axis in free_vars(factor)]
+        if len(moved) == 1 and not _moves_along(moved[0], op, axes.lane):
+            extent = extents[axis.name]
+            found.append(MatrixBlock(axis.name, -(-extent // -(-extent // TILE_ROWS)), words))
+    best = max(reversed(found), key=lambda block: block.rows, default=None)
+    return best if best is not None and min(best.rows, best.words) >= FEWEST_ROWS else None
+
+
+def _moves_along(factor: Expr, op: ComputeOp, name: str) -> bool:
+    """Whether an operand depends on an axis of the result."""
+    return any(axis.name == name and axis in free_vars(factor) for axis in op.axis)
+
+
+def _axes(state: State, stage_id: int) -> list[str]:
+    """The names of the axes of a stage's result."""
+    return [axis.name for axis in state.stages[stage_id].compute.axis]
+
+
+def _set_apart(state: State, stage_id: int, lengths: Mapping[str, tuple[int, ...]]) -> tuple[State, int]:
+    """Split axes and make the inner parts the innermost loops of the stage; also gives how many these are.
+
+    They are in the order of the axes; of rows, lanes, words and depth the words go before the lanes.
+    """
+    for axis, parts in lengths.items():
+        position = state.stages[stage_id].index_of(axis)
+        assert position is not None
+        state = state.split(stage_id, position, parts)
+    inner = [f"{axis}.{part}" for axis, parts in lengths.items() for part in range(1, len(parts) + 1)]
+    if len(inner) > 3:
+        rows, lanes, words, depth = inner
+        inner = [rows, words, lanes, depth]
+    loops = [loop.name for loop in state.stages[stage_id].iterators]
+    order = [at for at, name in enumerate(loops) if name not in inner]
+    return state.reorder(stage_id, [*order, *map(loops.index, inner)]), len(inner)
 
 
 @lru_cache(maxsize=64)
-def _has(target: Target, intrinsic: TensorIntrinsic, slow: bool) -> bool:
-    """Whether the machine of a target has an intrinsic, and one that pays, if it is not to be `slow`."""
-    if target.kind != "llvm" or not Machine.for_target(target).has_intrinsic(intrinsic):
-        return False
-    return slow or not is_slow(cpu_name(target), intrinsic.instruction)
+def _has(target: Target, intrinsic: TensorIntrinsic) -> bool:
+    """Whether the machine of a target has an intrinsic."""
+    return target.kind == "llvm" and Machine.for_target(target).has_intrinsic(intrinsic)
+
+
+def _is_slow(target: Target, intrinsic: TensorIntrinsic) -> bool:
+    """Whether an intrinsic is slower than the usual instructions, but for a matrix unit in its place."""
+    return is_slow(cpu_name(target), intrinsic.instruction)
 
 
 class _PackOperand(AddPackedRead):

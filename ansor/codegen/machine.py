@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 import llvmlite.binding as llvm
 
 from ansor.errors import BuildError, TargetError
+from ansor.intrinsics.matrix import MATRIX_TILES
 from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.locks import fork_safe_lock, hold_across_forks
+from ansor.task.isa import has_matrix_unit
 
 if TYPE_CHECKING:
     from ansor.intrinsics import TensorIntrinsic
@@ -71,7 +73,12 @@ class Machine:
     @property
     def register_limits(self) -> RegisterLimits:
         """What lowering may use of the vector registers."""
-        return RegisterLimits(self.vector_bits, self.num_registers)
+        return RegisterLimits(self.vector_bits, self.num_registers, matrix_unit=self.matrix_unit)
+
+    @property
+    def matrix_unit(self) -> frozenset[str]:
+        """The instructions of its matrix unit."""
+        return frozenset(self.instructions).intersection(MATRIX_TILES.values())
 
     @classmethod
     def host(cls) -> Machine:
@@ -132,6 +139,11 @@ class Machine:
         """Whether it has the instruction, and registers of that width."""
         named = f"+{intrinsic.instruction}" in self.features.split(",")
         return (named or intrinsic.instruction in self.instructions) and intrinsic.bits <= self.vector_bits
+
+    def has_tiles(self, intrinsic: TensorIntrinsic) -> bool:
+        """Whether it has a matrix unit for the products of an intrinsic."""
+        first, second = (operand.dtype for operand in intrinsic.operands)
+        return MATRIX_TILES.get((first, second, intrinsic.dtype)) in self.instructions
 
     def masks(self, element_bytes: int) -> bool:
         """Whether loads and stores of such elements under a lane mask are instructions."""
@@ -340,7 +352,10 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_scaling="vscalef" in text["scale"],
         has_range=bits == 512 and "vcvtqq2pd" in text["long_convert"],  # they came together
         has_byte_masks=bits > 128 and "vmovdqu8" in text["byte_mask"],
-        instructions=tuple(name for name, known in _dot_products(text).items() if known),
+        instructions=(
+            *(name for name, known in _dot_products(text).items() if known),
+            *_matrix_tiles(triple, cpu, features),
+        ),
         widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
     )
 
@@ -375,6 +390,23 @@ def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
         "sdot": bool(re.search(r"\bsdot\b", text["dot_signed"])),
         "udot": bool(re.search(r"\budot\b", text["dot_unsigned"])),
     }
+
+
+def _matrix_tiles(triple: str, cpu: str, features: str) -> tuple[str, ...]:
+    """The instructions of the matrix unit that a machine has, where Linux lets processes use it.
+
+    They cannot be probed, as LLVM ends the process over them where there are none.
+    """
+    if not triple.startswith("x86_64") or "linux" not in triple:
+        return ()
+    named = features.split(",")
+
+    def has(feature: str) -> bool:
+        return f"-{feature}" not in named and (f"+{feature}" in named or has_matrix_unit(cpu))
+
+    dtypes = {"bfloat16": "amx-bf16", "int8": "amx-int8", "uint8": "amx-int8"}
+    found = {one: dtypes[first] for (first, *_), one in MATRIX_TILES.items()}
+    return tuple(one for one, feature in found.items() if has("amx-tile") and has(feature))
 
 
 @contextmanager

@@ -51,6 +51,7 @@ _TWO_FMAS = re.compile(
 _BY_MODEL = re.compile(r"skylake-avx512|cascadelake")
 """Of these the ones of which some models start one of 64 bytes, others two; no name tells."""
 
+_MATRIX_UNITS = re.compile(r"sapphirerapids|emeraldrapids|graniterapids|diamondrapids")
 _SLOW_ON = {"vdpbf16ps": re.compile(r"sapphirerapids|emeraldrapids|graniterapids")}
 """CPUs that start an instruction so seldom that as many products of float32 take less time, by instruction.
 
@@ -133,6 +134,11 @@ def fma_ports(cpu: str, vector_bytes: int) -> int:
     if _ONE_FULL_WIDTH_FMA.search(cpu):
         return 2 if _HALF_AS_WIDE.search(cpu) and vector_bytes < 64 else 1
     return 2 if _TWO_FMAS.search(cpu) else 0
+
+
+def has_matrix_unit(cpu: str) -> bool:
+    """Whether a CPU, by LLVM's name for it, multiplies tiles of bfloat16 and of bytes (AMX)."""
+    return _MATRIX_UNITS.search(cpu) is not None
 
 
 def is_slow(cpu: str, instruction: str) -> bool:

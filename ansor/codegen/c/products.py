@@ -33,7 +33,6 @@ from ansor.codegen.c.literals import literal
 from ansor.codegen.c.product_helpers import matrices, products
 from ansor.codegen.c.program import Kernel
 from ansor.codegen.c.text import indented
-from ansor.codegen.updates import Update, update_of
 from ansor.dtypes import dtype_info
 from ansor.intrinsics import WarpIntrinsic, warp_intrinsics
 from ansor.ir.nest import Buffer, For, LoopKind, Stmt, Store
@@ -41,6 +40,7 @@ from ansor.ir.rewriting import reads_memory
 from ansor.ir.shuffles import WARP
 from ansor.ir.simplify import simplify
 from ansor.ir.strides import flat_form
+from ansor.ir.updates import Update, update_of
 from ansor.te.expr import (
     Expr,
     Load,

@@ -31,7 +31,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ansor.codegen.machine import Machine
-from ansor.codegen.updates import update_of
 from ansor.dtypes import int_range, is_integer, other_sign
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.ir.nest import (
@@ -52,6 +51,7 @@ from ansor.ir.passes.guards import NOTHING, is_nothing
 from ansor.ir.passes.lane_reduction import REGISTER
 from ansor.ir.passes.register_tile import RegisterTile, promoted
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, reads_memory
+from ansor.ir.updates import update_of
 from ansor.te.expr import (
     Binary,
     BinaryOp,

@@ -10,7 +10,8 @@
 - Vectorized loops become pieces of as many lanes as a register has for the widest value in the body, or of
   several times as many (`ansor.codegen.llvm.abreast`), then one of which some lanes do not count, or smaller
   powers of two. Loops whose iterations cannot be lanes become unrolled or serial ones.
-- Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded.
+- Tensorized loops become one instruction (`ansor.codegen.llvm.tensor`), or are expanded; reductions through
+  them are products of tiles where a matrix unit does those (`ansor.codegen.llvm.matrix_tiles`).
 - Parallel loops are outlined (`ansor.codegen.llvm.module`); within a parallel loop they are serial.
 - Scratch memory: register tiles and small buffers are stack slots of the function, made once however often
   the `Alloc` runs; the others come from `ansor_alloc`, outside all loops.
@@ -26,6 +27,7 @@ from ansor.codegen.llvm.addresses import Pointer, TileRows
 from ansor.codegen.llvm.analysis import Analysis, Facts
 from ansor.codegen.llvm.index import Affine, IndexMath, constant, scale
 from ansor.codegen.llvm.interleave import Interleaving
+from ansor.codegen.llvm.matrix_tiles import MatrixTiles
 from ansor.codegen.llvm.memory import Memory, Under
 from ansor.codegen.llvm.tensor import TensorCalls
 from ansor.codegen.llvm.text import FunctionText, Scope, Value
@@ -76,6 +78,7 @@ class Function:
         self.memory = Memory(self.vectors, machine)
         self.expressions = Expressions(self.memory, self.vectors, machine, analysis.overflow)
         self.tensors = TensorCalls(self.expressions, machine)
+        self.tiles = MatrixTiles(self.expressions, analysis, machine)
         self.interleaving = Interleaving(self.expressions, analysis)
         self.machine = machine
         self.analysis = analysis
@@ -157,6 +160,8 @@ class Function:
         if not extent.terms and extent.const <= 1:
             if extent.const == 1:
                 self.statement(loop.body, env.bind(loop.var, constant(0)))
+            return
+        if self.tiles.emit(loop, env):
             return
         if loop.kind is LoopKind.PARALLEL and self.outline is not None and env.under.lanes == 1:
             self._if_any(loop, extent, env, self._launch)

@@ -25,12 +25,12 @@ from ansor.codegen.llvm.index import Affine, add, constant
 from ansor.codegen.llvm.text import Value, vector_type
 from ansor.codegen.llvm.values import Env, Expressions
 from ansor.codegen.machine import Machine
-from ansor.codegen.updates import Update, update_of
 from ansor.dtypes import dtype_info, is_integer
 from ansor.errors import DefinitionError
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
 from ansor.intrinsics.pattern import operand_bits
 from ansor.ir.nest import For
+from ansor.ir.updates import Update, update_of
 from ansor.plugins import blaming, brief
 from ansor.te.expr import Const, Expr, Load
 

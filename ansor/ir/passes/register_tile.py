@@ -34,6 +34,7 @@ from ansor.ir.affine import Affine
 from ansor.ir.bounds import Bounds
 from ansor.ir.code_size import own_instructions, registers_of
 from ansor.ir.independence import IndependenceTest
+from ansor.ir.matrix_products import matrix_product
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Seq, Stmt, Store, seq
 from ansor.ir.passes.lane_reduction import REGISTER, reduce_in_lanes
 from ansor.ir.ranges import loop_ranges
@@ -78,6 +79,7 @@ class RegisterLimits:
     pragma unrolls (`ansor.ir.code_size`): LLVM takes the longer for each the more there are in a row.
     With `per_thread` they are those of one thread of a GPU: its lanes are threads, so that nothing is reduced
     in lanes, loops over threads are no loops to it, and private arrays are registers as they are.
+    What a `matrix_unit` with some instructions multiplies has its own registers (`ansor.ir.matrix_products`).
     """
 
     vector_bits: int = 256
@@ -85,6 +87,7 @@ class RegisterLimits:
     reserved: int = 2
     max_instructions: int = 512
     per_thread: bool = False
+    matrix_unit: frozenset[str] = frozenset()
 
     @property
     def room(self) -> int:
@@ -165,6 +168,8 @@ def promote_accumulators(stmt: Stmt, limits: RegisterLimits, bounds: Bounds | No
 def _promote(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> Stmt:
     if isinstance(stmt, Seq):
         return _promote_sequence(stmt, limits, test)
+    if _is_matrix_product(stmt, limits, test):
+        return stmt
     tile = _worth_promoting(stmt, limits, test)
     if tile is not None:
         return _in_lanes(tile, limits, test.bounds) or promoted(tile)
@@ -191,10 +196,18 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
     return stmt if same else seq(*result)
 
 
+def _is_matrix_product(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> bool:
+    """Whether the matrix unit does a loop as a whole."""
+    unit = limits.matrix_unit
+    return bool(unit) and isinstance(stmt, For) and matrix_product(stmt, unit, test.bounds) is not None
+
+
 def _worth_promoting(
     stmt: Stmt, limits: RegisterLimits, test: IndependenceTest, before: Stmt | None = None
 ) -> RegisterTile | None:
     """The tile of a statement, if the registers hold it and it is not as good as in them already."""
+    if _is_matrix_product(stmt, limits, test):
+        return None
     tile = find_register_tile(stmt, test, before)
     if tile is None or not tile.fits(limits):
         return None

@@ -1,0 +1,181 @@
+"""Products of matrices by the matrix unit of x86 (`ansor.intrinsics.matrix`).
+
+A product (`ansor.ir.matrix_products`) is computed group by group of the tiles of its result, as many as
+registers hold beside what they are made of:
+
+    for k in 0..64:                                     c = C[0..16, 0..16]
+      for i in 0..16:                                   for k in 0..4:
+        vectorize j in 0..16:                      =>     a = A[0..16, 32*k..32*k + 32]
+          tensorize p in 0..2:                            b = B[16*k..16*k + 16, 0..16, 0..2]
+            C[i, j] = C[i, j]                             c = c + a*b
+              + float32(A[i, 2*k + p])                  C[0..16, 0..16] = c
+              * float32(B[k, j, p])
+
+Sums of bfloat16 are those of `vdpbf16ps`, whose notes hold (`ansor.intrinsics.known`), those of bytes exact.
+Linux lets a process use the unit that has asked for it once, which code does before it does so first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Final
+
+from ansor.codegen.llvm.analysis import Analysis
+from ansor.codegen.llvm.index import constant, scale
+from ansor.codegen.llvm.memory import ALWAYS
+from ansor.codegen.llvm.text import Value
+from ansor.codegen.llvm.values import Env, Expressions
+from ansor.codegen.machine import Machine
+from ansor.dtypes import dtype_info
+from ansor.intrinsics.matrix import TILES, WORD_BYTES
+from ansor.ir.matrix_products import MatrixProduct, Place, length_of, matrix_product
+from ansor.ir.nest import Buffer, For
+from ansor.te.expr import Load
+
+_ALLOW: Final = "@ansor.allow_tiles"
+_ASKED: Final = "@ansor.tiles_asked"
+_PERMISSION: Final = f"""define internal void {_ALLOW}() noinline {{
+  %known = load i8, ptr {_ASKED}
+  %asked = icmp ne i8 %known, 0
+  br i1 %asked, label %done, label %ask
+ask:
+  %denied = call i64 asm sideeffect "syscall", \
+"={{rax}},{{rax}},{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}"\
+(i64 158, i64 4131, i64 18)
+  store i8 1, ptr {_ASKED}
+  br label %done
+done:
+  ret void
+}}"""
+"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)."""
+
+
+_Rows = tuple[Place, int]
+"""Where the rows of a tile begin, and how many it has."""
+
+
+class MatrixTiles:
+    """The matrix unit in one function."""
+
+    def __init__(self, expressions: Expressions, analysis: Analysis, machine: Machine) -> None:
+        self.expressions = expressions
+        self.fn = expressions.fn
+        self.index = expressions.math
+        self.memory = expressions.memory
+        self.analysis = analysis
+        self.instructions = machine.matrix_unit
+
+    def emit(self, loop: For, env: Env) -> bool:
+        """Write a loop that is a product of matrices by the unit; False, with nothing written, for others."""
+        if not self.instructions or env.under != ALWAYS:
+            return False
+        found = matrix_product(loop, self.instructions, self.analysis.bounds, self._strides)
+        if found is None:
+            return False
+        self.fn.declare(_ASKED, f"{_ASKED} = internal global i8 0")
+        self.fn.declare(_ALLOW, _PERMISSION)
+        self.fn.effect(f"call void {_ALLOW}()")
+        rows, columns = list(found.blocks_of_rows()), list(found.blocks_of_columns())
+        high, wide = _group(len(rows), len(columns))
+        for first, other in product(range(0, len(rows), high), range(0, len(columns), wide)):
+            self._write(found, rows[first : first + high], columns[other : other + wide], env)
+        self._call("tilerelease")
+        return True
+
+    def _strides(self, buffer: Buffer) -> tuple[int, ...] | None:
+        rows = self.memory.pointers[buffer].rows
+        return buffer.strides if rows is None else rows.strides(buffer.constant_shape)
+
+    def _write(self, found: MatrixProduct, rows: Sequence[_Rows], columns: Sequence[Place], env: Env) -> None:
+        """All terms of a group of sums.
+
+        Registers hold the sums, a tile for each block of rows, and one for the columns that are on.
+        """
+        sums = {at: number for number, at in enumerate(product(rows, columns))}
+        first, last = len(sums), len(sums) + len(rows)
+        row_bytes = length_of(found.lanes) * WORD_BYTES
+        shapes = [(count, row_bytes) for (_, count), _ in sums]
+        shapes += [*((count, found.words * WORD_BYTES) for _, count in rows), (found.words, row_bytes)]
+        self._configure(shapes)
+        env = env.bind(found.lanes.var, constant(0)).bind(found.depth.var, constant(0))
+        written = self.analysis.facts(found.depth).written
+        start = _placed(env, tuple((loop.var, 0) for loop in found.over_terms))
+        self.memory.written(written)
+        self._move_sums("tileloadd64", found, sums, start)
+        inside, counts = self._open(found, written, env)
+        row_step, column_step = (
+            found.steps[found.over_rows[-1].var][1],
+            found.steps[found.over_terms[-1].var][2],
+        )
+        for number, (row, _) in enumerate(rows, first):
+            self._move("tileloadd64", number, found.rows, row_step, _placed(inside, row))
+        for column in columns:
+            self._move("tileloadd64", last, found.columns, column_step, _placed(inside, column))
+            for number, block in enumerate(rows, first):
+                tiles = sums[block, column], number, last
+                self._call(found.instruction, *(f"i8 {tile}" for tile in tiles))
+        for counter, count in reversed(counts):
+            self.fn.close_loop(counter, str(count))
+        self._move_sums("tilestored64", found, sums, start)
+        self.memory.written(written)
+
+    def _open(
+        self, found: MatrixProduct, written: frozenset[Buffer], env: Env
+    ) -> tuple[Env, list[tuple[Value, int]]]:
+        """Begin the loops over terms; gives their counters, and how far each counts."""
+        counts: list[tuple[Value, int]] = []
+        for loop in found.over_terms:
+            each = found.words if loop is found.over_terms[-1] else 1
+            count = length_of(loop) // each
+            if count == 1:
+                env = env.bind(loop.var, constant(0))
+                continue
+            counter = self.fn.open_loop("0", written)
+            counts.append((counter, count))
+            env = env.bind(loop.var, scale(self.index.atom(counter, 0, count - 1), each))
+        return env, counts
+
+    def _move_sums(
+        self, move: str, found: MatrixProduct, sums: Mapping[tuple[_Rows, Place], int], env: Env
+    ) -> None:
+        step = found.steps[found.over_rows[-1].var][0]
+        for ((row, _), column), tile in sums.items():
+            self._move(move, tile, found.sums, step, _placed(env, (*row, *column)))
+
+    def _move(self, move: str, tile: int, place: Load, step: int, env: Env) -> None:
+        """Load or store a tile whose rows lie `step` elements apart."""
+        self.expressions.forget()
+        offset = self.expressions.offset(place.buffer, place.indices, env)
+        address = self.memory.addresses.address(place.buffer, offset)
+        size = step * dtype_info(place.buffer.dtype).bytes
+        self._call(move, f"i8 {tile}", f"ptr {address.text}", f"i64 {size}")
+
+    def _configure(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Give the registers their numbers of rows, and of bytes in each."""
+        data = bytearray(64)
+        data[0] = 1  # the palette
+        for tile, (rows, row_bytes) in enumerate(shapes):
+            data[16 + 2 * tile], data[48 + tile] = row_bytes, rows
+        name = "@ansor.tiles." + "_".join(f"{rows}x{row_bytes}" for rows, row_bytes in shapes)
+        text = ", ".join(f"i8 {byte}" for byte in data)
+        self.fn.declare(name, f"{name} = internal constant [64 x i8] [{text}], align 64")
+        self._call("ldtilecfg", f"ptr {name}")
+
+    def _call(self, name: str, *arguments: str) -> None:
+        types = ", ".join(argument.split()[0] for argument in arguments)
+        self.fn.declare(f"@llvm.x86.{name}", f"declare void @llvm.x86.{name}({types})")
+        self.fn.effect(f"call void @llvm.x86.{name}({', '.join(arguments)})")
+
+
+def _placed(env: Env, place: Place) -> Env:
+    for var, value in place:
+        env = env.bind(var, constant(value))
+    return env
+
+
+def _group(rows: int, columns: int) -> tuple[int, int]:
+    """How many blocks of rows and of columns are computed together, of so many."""
+    if rows == 1:
+        return 1, TILES - 2
+    return (2, 2) if columns > 1 else (3, 1)
