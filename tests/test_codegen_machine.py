@@ -142,7 +142,12 @@ def sample() -> LoopNest:
         ("skylake", "znver3", ""),
         ("skylake", "haswell", ""),
         ("znver4", "znver3", "znver4 has vectors of 512 bits, this CPU of 256"),
-        ("sapphirerapids", "znver4", "sapphirerapids has instructions for f16 arithmetic, this CPU has not"),
+        (
+            "sapphirerapids",
+            "znver4",
+            "sapphirerapids has instructions for f16 arithmetic, tdpbf16ps, tdpbusd, tdpbssd, "
+            "tdpbuud, this CPU has not",
+        ),
         ("znver4", "skylake-avx512", "znver4 has instructions for vpdpbusd, vdpbf16ps, this CPU has not"),
         ("x86-64", "znver4", ""),
     ],
@@ -230,3 +235,21 @@ def test_code_for_aarch64_runs_under_qemu(features: str, tmp_path: Path) -> None
     # Native half arithmetic may fuse the multiplication and the addition.
     np.testing.assert_allclose(out, expected, rtol=1e-2 if features else 2e-7, atol=1e-3 if features else 0)
     np.testing.assert_array_equal(ints, numbers)
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "unit"),
+    [
+        (X86, "sapphirerapids", "", {"tdpbf16ps", "tdpbusd", "tdpbssd", "tdpbuud"}),
+        (X86, "x86-64-v4", "+amx-tile,+amx-bf16", {"tdpbf16ps"}),
+        (X86, "emeraldrapids", "-amx-int8", {"tdpbf16ps"}),
+        (X86, "graniterapids", "-amx-tile", set()),
+        (X86, "znver5", "", set()),
+        ("x86_64-unknown-freebsd", "sapphirerapids", "", set()),
+    ],
+)
+def test_matrix_units_are_those_of_a_name_or_of_features(
+    triple: str, cpu: str, features: str, unit: set[str]
+) -> None:
+    """Where the system is known to let processes use them."""
+    assert Machine.of(triple, cpu, features).matrix_unit == unit

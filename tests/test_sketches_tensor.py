@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -361,11 +362,11 @@ def test_tuning_finds_programs_that_use_the_instruction(
     assert not result.errors, result
     schedule, made = task.apply_best(log)
     program = ansor.build(schedule, made, target=task.target)
-    assert instruction in program.get_source("asm")
+    assert re.search(rf"{instruction}|\btdp", program.get_source("asm"))
     Case.of(schedule.state).check_compiled(lower(schedule, name="kernel"))
 
 
-@pytest.mark.parametrize(("cpu", "chosen"), [("znver4", True), ("sapphirerapids", False)])
+@pytest.mark.parametrize(("cpu", "chosen"), [("znver4", True), ("sapphirerapids -mattr=-amx-tile", False)])
 def test_an_instruction_that_is_slow_on_a_cpu_is_left_alone_there(cpu: str, chosen: bool) -> None:
     """But where it is asked for; float32 copies of both operands are multiplied instead."""
     target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu} -num-cores=2"

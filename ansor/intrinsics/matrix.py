@@ -13,7 +13,6 @@ from typing import Final
 MATRIX_TILES: Final = {
     ("bfloat16", "bfloat16", "float32"): "tdpbf16ps",
     ("uint8", "int8", "int32"): "tdpbusd",
-    ("int8", "uint8", "int32"): "tdpbsud",
     ("int8", "int8", "int32"): "tdpbssd",
     ("uint8", "uint8", "int32"): "tdpbuud",
 }

@@ -18,7 +18,7 @@ The words of a row lie side by side, those of all columns do in a row of the oth
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Final
@@ -26,7 +26,7 @@ from typing import Final
 from ansor.dtypes import dtype_info
 from ansor.intrinsics.matrix import FEWEST_ROWS, MATRIX_TILES, TILE_ROWS, WORD_BYTES
 from ansor.ir.bounds import Bounds
-from ansor.ir.nest import Buffer, For, LoopKind, Stmt
+from ansor.ir.nest import Buffer, For, If, LoopKind, Stmt
 from ansor.ir.strides import even_step
 from ansor.ir.updates import update_of
 from ansor.te.expr import Load, Var
@@ -106,19 +106,31 @@ def matrix_product(
     instructions: Collection[str],
     bounds: Bounds,
     strides: Callable[[Buffer], tuple[int, ...] | None] = lambda buffer: buffer.strides,
+    *,
+    guarded: bool = False,
 ) -> MatrixProduct | None:
     """A loop, and all in it, as a product that one of some instructions does; None if it is not.
 
-    `bounds` hold all variables. `strides` are those of buffers in memory, in elements; None: row-major.
+    `bounds` hold all variables. `strides` are those of buffers in memory, in elements; None: row-major. Where
+    guards are still to be taken out of it, it may be `guarded`.
     """
     around: list[For] = []
     inner: Stmt = loop
-    while isinstance(inner, For) and inner.kind is not LoopKind.TENSORIZE:
-        around.append(inner)
-        inner = inner.body
-    if not isinstance(inner, For) or len(around) < 3 or around[-1].kind is not LoopKind.VECTORIZED:
+    while not isinstance(inner, For) or inner.kind is not LoopKind.TENSORIZE:
+        match inner:
+            case For():
+                around.append(inner)
+            case If(other=None) if guarded:
+                pass
+            case _:
+                return None
+        inner = inner.body if isinstance(inner, For) else inner.then
+    if len(around) < 3 or around[-1].kind is not LoopKind.VECTORIZED:
         return None
-    update = update_of(inner)
+    body = inner.body
+    while guarded and isinstance(body, If) and body.other is None:
+        body = body.then
+    update = update_of(replace(inner, body=body))
     if update is None or not all(isinstance(one.extent, int) for one in (*around, inner)):
         return None
     if any(one.kind not in _IN_TURN for one in around[:-1]):

@@ -22,17 +22,19 @@ what they say and become instructions as any others do (`ansor.codegen.llvm.tens
 
 Guards on the reduction stay around both. Guards on rows, of which `b` knows nothing, are left out around the
 debt: elements that they exclude are not stored. Products that no instruction computes, in part of the lanes
-above all, stay as they are and owe nothing. What is not in a register tile becomes one of a single vector.
+above all, stay as they are and owe nothing, as do those that a matrix unit does. What is not in a register
+tile becomes one of a single vector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ansor.codegen.machine import Machine
 from ansor.dtypes import int_range, is_integer, other_sign
 from ansor.intrinsics import TensorIntrinsic, tensor_intrinsics
+from ansor.ir.matrix_products import matrix_product
 from ansor.ir.nest import (
     Alloc,
     Buffer,
@@ -50,6 +52,7 @@ from ansor.ir.nest import (
 from ansor.ir.passes.guards import NOTHING, is_nothing
 from ansor.ir.passes.lane_reduction import REGISTER
 from ansor.ir.passes.register_tile import RegisterTile, promoted
+from ansor.ir.ranges import nest_bounds
 from ansor.ir.rewriting import fresh_copy, map_expressions, map_statements, reads_memory
 from ansor.ir.updates import update_of
 from ansor.te.expr import (
@@ -70,11 +73,19 @@ def flip_factors(nest: LoopNest, machine: Machine) -> LoopNest:
     known = tuple(one for one in tensor_intrinsics() if machine.has_intrinsic(one))
     if all(one.flipped is None for one in known):
         return nest
-    body = _flip(nest.body, known)
+    unit, bounds = machine.matrix_unit, nest_bounds(nest)
+
+    def is_done(stmt: Stmt) -> bool:
+        """Whether the matrix unit, which takes any signs, does it as a whole."""
+        return bool(unit) and isinstance(stmt, For) and matrix_product(stmt, unit, bounds) is not None
+
+    body = _flip(nest.body, known, is_done)
     return nest if body is nest.body else replace(nest, body=body)
 
 
-def _flip(stmt: Stmt, known: tuple[TensorIntrinsic, ...]) -> Stmt:
+def _flip(stmt: Stmt, known: tuple[TensorIntrinsic, ...], is_done: Callable[[Stmt], bool]) -> Stmt:
+    if is_done(stmt):
+        return stmt
     if isinstance(stmt, Alloc) and stmt.buffer.scope == REGISTER:
         tile = _find_tile(stmt, known)
         if tile is not None:
@@ -84,7 +95,7 @@ def _flip(stmt: Stmt, known: tuple[TensorIntrinsic, ...]) -> Stmt:
         vectors = [replace(stmt, body=one) for one in inner]  # lanes go through the statements together
         if any(_find_product(vector, known) for vector in vectors):
             return seq(*(_alone(fresh_copy(vector), known) for vector in vectors))
-    return map_statements(stmt, lambda inner: _flip(inner, known))
+    return map_statements(stmt, lambda inner: _flip(inner, known, is_done))
 
 
 def _alone(vector: Stmt, known: tuple[TensorIntrinsic, ...]) -> Stmt:

@@ -197,9 +197,11 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
 
 
 def _is_matrix_product(stmt: Stmt, limits: RegisterLimits, test: IndependenceTest) -> bool:
-    """Whether the matrix unit does a loop as a whole."""
+    """Whether the matrix unit does a loop as a whole, in tiles that no guard cuts."""
     unit = limits.matrix_unit
-    return bool(unit) and isinstance(stmt, For) and matrix_product(stmt, unit, test.bounds) is not None
+    if not unit or not isinstance(stmt, For):
+        return False
+    return matrix_product(stmt, unit, test.bounds, guarded=True) is not None
 
 
 def _worth_promoting(
