@@ -51,7 +51,7 @@ DEFAULT_PARAMS: Final[Params] = {name: parameter.default for name, parameter in 
 - `cpu_unrolled_tiles`: 1 for tiles that an operation names, unrolled around vectors (`UnrolledTiles`), 2 for
   blocks of them, too.
 - `cpu_tensor_intrinsics`: 1 for tiles that instructions of the machine compute (`TensorIntrinsicRule`), 2 for
-  instructions that are slow there, too.
+  instructions that are slow there, too. Where there is a matrix unit they are parts of its tiles.
 - `cpu_distribute_products`: 1 for products of bytes less their zero points multiplied out, where instructions
   of the machine then compute the products (`DistributeProducts`).
 - `cpu_turned_tiles`: 1 for tiles whose vectors run along another axis, where the last one makes poor vectors

@@ -9,6 +9,7 @@
   even whatever the mode, and takes denormal inputs and results for zero. So a sum of n products differs from
   one of float32 operations as another order of adding up does (by about sqrt(n) * 2**-24 of the sum of
   absolute values), and by at most n * 2**-126.
+  Reductions through either are products of tiles where there is a matrix unit (`ansor.intrinsics.matrix`).
 - `sdot` and `udot` of Arm add four products of bytes of equal sign to each int32 (uint32) lane, exactly.
 """
 
