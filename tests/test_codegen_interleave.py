@@ -155,3 +155,33 @@ def test_all_laws_hold(streaming: bool) -> None:
         check_all(Case.of(s.state))
     s, _ = rows(37, 20, 16, 7, streaming=streaming)
     check_all(Case.of(s.state))
+
+
+def packed_words(
+    steps: int, columns: int, word: int, dtype: str, unrolled: bool
+) -> tuple[Schedule, list[Tensor]]:
+    """P[k, j, w] = B[word*k + w, j], a word of elements in a vector, as what dot products read is packed."""
+    b = te.placeholder((steps * word, columns), dtype, "B")
+    p = te.compute((steps, columns, word), lambda k, j, w: b[k * word + w, j], name="P")
+    s = te.create_schedule(p.op)
+    if unrolled:
+        s[p].unroll(p.op.axis[1])
+    s[p].vectorize(p.op.axis[2])
+    return s, [b, p]
+
+
+@pytest.mark.parametrize(("dtype", "word"), [("bfloat16", 2), ("int8", 4), ("uint8", 3), ("float32", 2)])
+@pytest.mark.parametrize("columns", [16, 12, 37, 4, 3])
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_words_are_packed_as_they_should_be(dtype: str, word: int, columns: int, unrolled: bool) -> None:
+    s, _ = packed_words(5, columns, word, dtype, unrolled)
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize(("dtype", "word", "kept"), [("bfloat16", 2, "i16"), ("int8", 4, "i8")])
+def test_rows_are_read_as_vectors_where_words_are_packed(dtype: str, word: int, kept: str) -> None:
+    s, tensors = packed_words(8, 32, word, dtype, unrolled=False)
+    text = ansor.build(s, tensors, target=AVX512, name="kernel").get_source("ll")
+    loads = {line.split(",")[0].split("= ")[1] for line in text.splitlines() if "= load" in line}
+    assert loads <= {f"load <{lanes} x {kept}>" for lanes in (16, 32)}, loads
+    assert all(" x " in store for store in stores(s, tensors))

@@ -5,6 +5,9 @@ channel, each to be stored element by element. All channels together cover whole
 vector loop goes outside, the channels are computed one after the other, and shuffles bring their lanes into
 the order of memory; the stores are then whole vectors, which may pass the caches by.
 
+Words of a few elements that lie side by side, and are gathered from as many rows, as the operands of dot
+products are packed, are stored so as well, lanes running along the rows.
+
 Where lanes are further apart, as output channels of a convolution in the layout "NCHW" are, what an unrolled
 loop along memory stores in one lane is a row: shuffles turn the tile, and each row is stored as a vector.
 """
@@ -16,10 +19,14 @@ from itertools import pairwise
 
 from ansor.codegen.llvm.analysis import Analysis
 from ansor.codegen.llvm.index import Affine, add, constant
+from ansor.codegen.llvm.memory import ALWAYS
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.values import Env, Expressions
-from ansor.ir.nest import For, LoopKind, Stmt, Store
-from ansor.ir.strides import MOST_APART
+from ansor.ir.nest import Buffer, For, LoopKind, Stmt, Store
+from ansor.ir.strides import MOST_APART, even_step
+from ansor.te.expr import Expr, Load, Var, distinct_nodes
+
+_IN_TURN = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED})
 
 
 class Interleaving:
@@ -51,6 +58,34 @@ class Interleaving:
         if _distance(first, place(1, 0)) != 1 or apart is None or apart < count:
             return None
         return replace(vector, body=replace(loop, body=store))
+
+    def across(self, loop: For, env: Env) -> For | None:
+        """A short vector loop as an unrolled one in vectors of the loop around it, if reads run along that.
+
+        So lie the words of a packed operand, which is read row by row.
+        """
+        short = loop.body
+        if loop.kind not in _IN_TURN or not isinstance(short, For) or short.kind is not LoopKind.VECTORIZED:
+            return None
+        store, count = short.body, self._count(short, short.body)
+        if env.under != ALWAYS or not 2 <= count <= MOST_APART or not isinstance(store, Store):
+            return None
+        if not isinstance(loop.extent, int) or loop.extent < MOST_APART:
+            return None
+        reads = [node for node in distinct_nodes(store.value) if isinstance(node, Load)]
+        places = [(one.buffer, one.indices) for one in reads]
+        if {self._step(*place, loop.var) for place in places} - {0} != {1}:
+            return None
+        if all(self._step(*place, short.var) in (0, 1) for place in places):
+            return None
+        written = (store.buffer, store.indices)
+        if (self._step(*written, short.var), self._step(*written, loop.var)) != (1, count):
+            return None
+        made = For(loop.var, loop.extent, LoopKind.VECTORIZED, replace(short, kind=LoopKind.UNROLLED))
+        return made if self.analysis.may_vectorize(made) else None
+
+    def _step(self, buffer: Buffer, indices: tuple[Expr, ...], var: Var) -> int | None:
+        return even_step(buffer, indices, var, self.analysis.bounds)
 
     def store(self, loop: For, env: Env) -> bool:
         """Write an unrolled loop of stores under a vector loop as vectors along memory, if it can be."""

@@ -163,6 +163,9 @@ class Function:
             return
         if self.tiles.emit(loop, env):
             return
+        across = self.interleaving.across(loop, env)
+        if across is not None:
+            loop = across
         if loop.kind is LoopKind.PARALLEL and self.outline is not None and env.under.lanes == 1:
             self._if_any(loop, extent, env, self._launch)
         elif loop.kind in _SERIAL or loop.kind is LoopKind.PARALLEL:
