@@ -217,6 +217,30 @@ def test_reads_around_an_end_are_followed_through_inlined_and_reduced_stages(inn
 @pytest.mark.parametrize(
     "index",
     [
+        lambda i: te.abs(i - 3),
+        lambda i: te.minimum(i, 26),
+        lambda i: te.if_then_else(i > 5, i, 0),
+        lambda i: i // 4 * 4,
+    ],
+)
+@pytest.mark.parametrize("inner", [1, 4])
+def test_of_what_goes_around_an_end_other_indices_than_sums_are_right(index: Any, inner: int) -> None:
+    a = te.placeholder((29,), name="A")
+    b = te.compute((29,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((29,), lambda i: b[index(i)] + b[i], name="C")
+    d = ring(c, 29)
+    s = te.create_schedule(d)
+    outer, _ = s[d].split(d.op.axis[0], factor=inner)
+    s[b].compute_at(s[d], outer)
+    s[c].compute_at(s[d], outer)
+    around = [known.region[0].around for known in infer_bounds(s.state).stages.values()]
+    assert around == [False, True, False]
+    check_all(Case.of(s.state))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
         lambda i: i % 10,  # goes around four times
         lambda i: (i // 2 + 3) % 10 + i // 20,
         lambda i: (i * 300 + 7) % 10,

@@ -44,6 +44,7 @@ from ansor.schedule.evaluation import (
     evaluate,
     evaluate_exactly,
     is_multiple,
+    is_sum,
     may_wrap,
     turns_seldom,
     unwrapped,
@@ -340,7 +341,7 @@ class _Inference:
                     return region
                 turns = turns_seldom(index, full)
                 near = unwrapped(index, full) if turns else index
-                if turns and may_wrap(near):
+                if (turns and may_wrap(near)) or not is_sum(near, same):
                     return region
                 is_around |= turns or not same.isdisjoint(free_vars(near))
                 try:

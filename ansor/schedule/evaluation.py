@@ -8,7 +8,7 @@ Of an index that goes around the end of an axis, `unwrapped` is what it would be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from math import inf
 from typing import Any
 
@@ -55,6 +55,7 @@ from ansor.te.expr import (
     Var,
     cast,
     distinct_nodes,
+    free_vars,
     int_value,
     memoised,
 )
@@ -318,6 +319,16 @@ def turns_seldom(index: Expr, period: Extent) -> bool:
                 return False
             found = True
     return found
+
+
+def is_sum(index: Expr, axes: Set[Var]) -> bool:
+    """Whether all that an index does with some axes is to add multiples of them."""
+    sums = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL)
+    return all(
+        isinstance(node, (Var, Cast)) or (isinstance(node, Binary) and node.op in sums)
+        for node in distinct_nodes(index)
+        if not axes.isdisjoint(free_vars(node))
+    )
 
 
 def _unwrapped(expr: Expr, period: Extent, value: Callable[[Expr], Expr]) -> Expr:
