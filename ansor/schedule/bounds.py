@@ -16,7 +16,7 @@ Source: interval analysis as in Halide and TVM (InferBound), with clipping to th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -306,9 +306,11 @@ class _Inference:
         """The union of what all consumers read, one interval per axis."""
         fixed = self._fixed_atoms(stage_id)
         region: list[Interval | None] = [None] * len(full)
+        consumers: list[_Consumer] = []
         for consumer, reads in self.reads.get(stage_id, {}).items():
             self._check_visible(stage_id, consumer)
-            variables = self._consumer_axes(consumer, fixed)[0]
+            variables, turning = self._consumer_axes(consumer, fixed)
+            consumers.append((variables, turning, reads))
             for dim, indices in enumerate(zip(*reads, strict=True)):
                 for index in dict.fromkeys(indices):
                     try:
@@ -323,16 +325,17 @@ class _Inference:
                     except UnknownBoundError:
                         region[dim] = Interval.full(full[dim])
         found_or_full = [Interval.full(full[d]) if r is None else r for d, r in enumerate(region)]
-        return [self._shorter(stage_id, dim, full[dim], r, fixed) for dim, r in enumerate(found_or_full)]
+        if not fixed:
+            return found_or_full
+        return [self._shorter(consumers, dim, full[dim], r) for dim, r in enumerate(found_or_full)]
 
-    def _shorter(self, stage_id: int, dim: int, full: Extent, region: Interval, fixed: set[Atom]) -> Interval:
+    def _shorter(self, consumers: Sequence[_Consumer], dim: int, full: Extent, region: Interval) -> Interval:
         """A region of an axis, or what is read around the end of that where it is at most half as much."""
-        if not fixed or isinstance(full, np.ndarray) or not _may_be_whole(region, full):
+        if isinstance(full, np.ndarray) or not _may_be_whole(region, full):
             return region
         found: Interval | None = None
         is_around = False
-        for consumer, reads in self.reads.get(stage_id, {}).items():
-            variables, turning = self._consumer_axes(consumer, fixed)
+        for variables, turning, reads in consumers:
             same = {a for a in turning if is_multiple(expr_of(a.extent), full)}
             axes = dict(variables)
             axes.update((axis, turning[axis]) for axis in same)
@@ -442,6 +445,10 @@ class _Inference:
         for axis in stage.compute.reduce_axis:
             variables[axis] = local[axis.name]
         return variables, turning
+
+
+_Consumer = tuple[dict[Var, Interval], dict[IterVar, Interval], list[_Where]]
+"""The axes of a stage as intervals, those that go around as they are before they do, and what it reads."""
 
 
 def _may_be_whole(region: Interval, full: Extent) -> bool:
