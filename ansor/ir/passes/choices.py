@@ -125,11 +125,12 @@ def _choices(tile: Stmt) -> list[Expr]:
 
     def counts(node: Expr) -> bool:
         if in_registers and isinstance(node, Select):
-            return True
-        tests = [test for test, _ in sides(node)] if id(node) in places else []
-        return not moving.isdisjoint(free_vars(*tests))
+            return any(_ways(node))
+        if id(node) not in places or moving.isdisjoint(free_vars(node)):
+            return False
+        return not moving.isdisjoint(free_vars(*(test for test, _ in sides(node))))
 
-    return [node for node in nodes if any(_ways(node)) and counts(node)]
+    return [node for node in nodes if counts(node)]
 
 
 def _ways(node: Expr) -> Iterator[tuple[Expr, ...]]:
