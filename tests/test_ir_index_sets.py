@@ -366,6 +366,15 @@ def test_tiles_that_something_else_reads_are_computed(mask: str) -> None:
     assert check_scores(*masked_scores(UNMASKED[mask], 4, 8)) == SIDE * SIDE
 
 
+def test_a_mask_that_hides_all_of_some_sizes_is_no_reason_for_another_version() -> None:
+    n = te.var("n")
+    x = te.placeholder((n,), name="X")
+    b = te.compute((n,), lambda i: te.exp(x[i]), name="B")
+    c = te.compute((n,), lambda i: te.select(i < n - 5, b[i], 0.0), name="C")
+    lines = str(ansor.lower(te.create_schedule(c.op), [x, c])).splitlines()
+    assert not any(line.startswith("else") for line in lines)
+
+
 @pytest.mark.parametrize("target", ["llvm", "opencl"])
 @pytest.mark.parametrize("mask", ["causal", "window"])
 def test_programs_of_masked_scores(mask: str, target: str) -> None:

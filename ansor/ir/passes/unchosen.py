@@ -49,6 +49,7 @@ from ansor.te.expr import (
     Var,
     children,
     distinct_nodes,
+    free_vars,
     memoised,
     rewrite,
 )
@@ -94,8 +95,8 @@ class _Skipping:
         inside = accesses_of(tile)
         own = self._accesses.own_of(inside)
         cond = self._chosen(tile, own, inside.bound) if own else None
-        if cond is None:
-            return made
+        if cond is None or free_vars(cond).isdisjoint(self._accesses.bound):
+            return made  # Sizes for which nothing at all is chosen are no reason to write all twice.
         rest = drop_unread(_others(tile, own), own)
         if steps(tile) - steps(rest) < MANY or straight_stores(rest) > MOST_COPIED:
             return made
