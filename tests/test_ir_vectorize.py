@@ -162,6 +162,16 @@ def test_a_fused_loop_of_any_length_runs_along_memory_across_its_rows():
     assert "masked.scatter" not in source
 
 
+def test_the_pieces_of_a_fused_loop_of_any_length_go_around_no_end():
+    n, m = te.var("n"), te.var("m")
+    X = te.placeholder((n, m), name="X")
+    Y = te.compute((n, m), lambda i, j: X[i, j] * 2.0, name="Y")
+    s = te.create_schedule(Y)
+    s[Y].split(s[Y].fuse(*Y.op.axis), factor=1000)
+    lines = [line.strip() for line in str(lower(s, [X, Y], limits=LIMITS)).splitlines()]
+    assert [line for line in lines if line.startswith("if ") and "n*m" not in line] == []
+
+
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("factor", [None, 5, 32])
 @pytest.mark.parametrize("inner", [(), (3,), (2, "p")])

@@ -20,6 +20,7 @@ is the counterpart for values of what `ansor.ir.passes.peeling` does for stateme
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import isfinite, prod
 from typing import Final
 
@@ -41,7 +42,7 @@ from ansor.ir.rewriting import (
 from ansor.ir.simplifier import TRUE, Simplifier
 from ansor.ir.simplify import assume, simplify
 from ansor.ir.terms import assumed, sides
-from ansor.te.expr import Expr, Load, Select, distinct_nodes, free_vars
+from ansor.te.expr import Binary, BinaryOp, Expr, Load, Select, distinct_nodes, free_vars, int_value
 from ansor.te.structure import is_among
 
 MOST_COPIED: Final = 128
@@ -113,13 +114,13 @@ def _choices(tile: Stmt) -> list[Expr]:
     """What chooses in a tile by something else than data, what is in it before it.
 
     In register tiles these are choices, and extremes in indices that loops inside move; in other straight
-    code such of which each lane has its own.
+    code such of which each lane has its own. The pieces of fused loops go around no end.
     """
     loops = [loop for loop in walk_statements(tile) if isinstance(loop, For)]
     in_registers = is_register_tile(tile)
     moving = {loop.var for loop in loops if in_registers or loop.kind is LoopKind.VECTORIZED}
-    values = (inner.value for inner in walk_statements(tile) if isinstance(inner, Store))
-    nodes = [node for value in values for node in distinct_nodes(value)]
+    stores = [inner for inner in walk_statements(tile) if isinstance(inner, Store)]
+    nodes = [node for store in stores for node in distinct_nodes(store.value)]
     indices = (index for node in nodes if isinstance(node, Load) for index in node.indices)
     places = {id(node) for index in indices for node in distinct_nodes(index)}
 
@@ -128,9 +129,21 @@ def _choices(tile: Stmt) -> list[Expr]:
             return any(_ways(node))
         if id(node) not in places or moving.isdisjoint(free_vars(node)):
             return False
+        if _is_piece(node, stores):
+            return False
         return not moving.isdisjoint(free_vars(*(test for test, _ in sides(node))))
 
     return [node for node in nodes if counts(node)]
+
+
+def _is_piece(node: Expr, stores: Iterable[Store]) -> bool:
+    """Whether a node is a remainder by a size, beside its quotient: so loops are fused."""
+    if not isinstance(node, Binary) or node.op is not BinaryOp.FLOORMOD or int_value(node.b) is not None:
+        return False
+    used = (
+        inner for store in stores for expr in (*store.indices, store.value) for inner in distinct_nodes(expr)
+    )
+    return is_among(replace(node, op=BinaryOp.FLOORDIV), used)
 
 
 def _ways(node: Expr) -> Iterator[tuple[Expr, ...]]:
