@@ -2,10 +2,11 @@
 
 TVM keeps loops for every stage that chooses, so that padding is copied. For a depthwise convolution
 or a pooling, which use an element a few times, the copy takes a good part of the time, whatever it tests.
-Inlined, the choice is one of addresses (`ansor.codegen.llvm.memory`), made outside of the loops that it does
-not depend on. Where a convolution uses elements for many channels the copy is nothing beside the products,
-and that of a small image, much of which is padding, puts together pixels that lie far apart. But inlined,
-padding is not multiplied either (`ansor.ir.passes.identities`): 18 % of what a 3x3 kernel does to 7x7 pixels.
+Inlined, the choice is one of addresses (`ansor.codegen.llvm.addresses`), made outside of the loops that it
+does not depend on. Where a convolution uses elements for many channels the copy is nothing beside the
+products, and that of a small image, much of which is padding, puts together pixels that lie far apart. But
+inlined, padding is not multiplied either (`ansor.ir.passes.identities`): 18 % of what a 3x3 kernel does to
+7x7 pixels.
 
 Zeros between elements, as a transposed convolution by the book inserts, make most of the terms nothing, and
 are read out of order. The tests are made outside of vectors that lie along another axis: a 3x3 kernel at

@@ -101,7 +101,8 @@ class FollowLayoutStep(Step):
     """Store a computed tensor in the order in which the tiles of `reader` read it.
 
     Its layout has one digit for each loop of the reader's axes that index the tensor, in loop order; lengths
-    are those of the splits, whether or not they divide.
+    are those of the splits, whether or not they divide. A dimension that is indexed by a sum of axes has one
+    digit, in the place of the last of their loops.
     """
 
     code: ClassVar[str] = "FRL"
