@@ -330,7 +330,10 @@ class _Inference:
         return [self._shorter(consumers, dim, full[dim], r) for dim, r in enumerate(found_or_full)]
 
     def _shorter(self, consumers: Sequence[_Consumer], dim: int, full: Extent, region: Interval) -> Interval:
-        """A region of an axis, or what is read around the end of that where it is at most half as much."""
+        """A region of an axis, or what is read around the end of that where it is at most half as much.
+
+        Of an axis of symbolic size it is that wherever it is known: a number is taken to be less.
+        """
         if isinstance(full, np.ndarray) or not _may_be_whole(region, full):
             return region
         found: Interval | None = None
