@@ -279,6 +279,31 @@ def test_no_part_is_written_that_never_runs() -> None:
     assert [line.strip() for line in lines if "for k" in line] == ["for k in 0..64 - k.start:"]
 
 
+@pytest.mark.parametrize("first", [0, 3, 4, 8])
+@pytest.mark.parametrize("last", [1, 3, 8, 37])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_ends_that_are_numbers(chosen: bool, first: int, last: int) -> None:
+    x = te.placeholder((5, 40), name="X")
+    k = te.reduce_axis((0, 40), name="k")
+
+    def element(i: Expr) -> Expr:
+        inside = te.all(k >= first, te.const(last, "int32") >= k)
+        return te.sum(te.select(inside, x[i, k], 0.0), axis=k) if chosen else te.sum(x[i, k], k, inside)
+
+    r = te.compute((5,), element, name="R")
+    schedule = te.create_schedule(r)
+    schedule[r].split(k, factor=4)
+    nest = ansor.lower(schedule, [x, r])
+    check_nest(nest)
+    assert ".stop" not in str(nest)
+    a = np.arange(200, dtype=np.float32).reshape(5, 40)
+    outs = [np.full(5, np.nan, np.float32) for _ in range(2)]
+    run_nest(nest, [a, outs[0]])
+    ansor.build(schedule, [x, r])(a, outs[1])
+    for out in outs:
+        np.testing.assert_array_equal(out, a[:, first : last + 1].sum(1))
+
+
 SIDE = 32
 Mask = Callable[[Tensor, Expr, Expr], Expr]
 

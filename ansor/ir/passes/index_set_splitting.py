@@ -243,25 +243,27 @@ class _Limits:
         return self.named(name, self.extreme(BinaryOp.MIN, low, self.last))
 
     def named(self, name: str, limit: Expr) -> Expr:
-        """The variable that holds a limit, the same one for equal limits, or an end of the loop."""
+        """The variable that holds a limit, the same one for equal limits; a number, or an end of the loop."""
         limit = simplify(limit, self.bounds)
         for known, value in (*((end, end) for end in (self.first, self.last)), *self.names):
             if same_structure(value, limit):
                 return known
-        if isinstance(limit, Var):
+        if isinstance(limit, (Var, Const)):
             return limit
         var = Var(f"{self.loop.var.name}.{name}", limit.dtype)
         self.names.append((var, limit))
         return var
 
     def part(self, start: Expr, stop: Expr, body: Stmt) -> Stmt:
-        """The iterations of the loop from `start` to `stop`, exclusively."""
+        """The iterations of the loop from `start` to `stop`, exclusively; nothing if there are none."""
         var = Var(self.loop.var.name, self.loop.var.dtype)
-        if int_value(start) == 0:
-            return For(var, int_value(stop) or stop, self.loop.kind, fresh_copy(body, {self.loop.var: var}))
         length = simplify(Binary(BinaryOp.SUB, stop, start, var.dtype), self.bounds)
+        known = int_value(length)
+        if known is not None and known <= 0:
+            return seq()
         place = simplify(Binary(BinaryOp.ADD, var, start, var.dtype), self.bounds)
-        return For(var, length, self.loop.kind, fresh_copy(body, {self.loop.var: place}))
+        extent = length if known is None else known
+        return For(var, extent, self.loop.kind, fresh_copy(body, {self.loop.var: place}))
 
     def around(self, stmt: Stmt) -> Stmt:
         for var, limit in reversed(self.names):
