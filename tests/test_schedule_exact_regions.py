@@ -200,6 +200,36 @@ def test_what_is_read_around_the_end_of_an_axis_is_a_tile_and_its_halo(
     check_all(Case.of(s.state, {n: size} if symbolic else {}))
 
 
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i, n: i // 2,
+        lambda i, n: te.abs(i - 1),
+        lambda i, n: te.maximum(i - 1, 0),
+        lambda i, n: te.minimum(i + 1, n - 1),
+        lambda i, n: te.if_then_else(i > 2, i - 2, i),
+        lambda i, n: (i // 2 + 1) % n,
+        lambda i, n: (2 * i + 1) % n,
+        lambda i, n: (n - 1) - i,
+    ],
+)
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_is_read_by_what_goes_around_an_end_is_there(symbolic: bool, alone: bool, index: Any) -> None:
+    n = te.var("n")
+    length = n if symbolic else 40
+    a = te.placeholder((length,), name="A")
+    b = te.compute((length,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((length,), lambda i: b[index(i, length)] + (0.0 if alone else b[i]), name="C")
+    d = ring(c, length)
+    s = te.create_schedule(d)
+    outer, _ = s[d].split(d.op.axis[0], factor=4)
+    s[b].compute_at(s[d], outer)
+    s[c].compute_at(s[d], outer)
+    assert infer_bounds(s.state).stages[2].region[0].around
+    check_all(Case.of(s.state, {n: 40} if symbolic else {}))
+
+
 @pytest.mark.parametrize("inner", [4, 7])
 def test_reads_around_an_end_are_followed_through_inlined_and_reduced_stages(inner: int) -> None:
     a = te.placeholder((40,), name="A")

@@ -323,12 +323,20 @@ def turns_seldom(index: Expr, period: Extent) -> bool:
 
 def is_sum(index: Expr, axes: Set[Var]) -> bool:
     """Whether all that an index does with some axes is to add multiples of them."""
-    sums = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL)
-    return all(
-        isinstance(node, (Var, Cast)) or (isinstance(node, Binary) and node.op in sums)
-        for node in distinct_nodes(index)
-        if not axes.isdisjoint(free_vars(node))
-    )
+    return all(_adds(node) for node in distinct_nodes(index) if not axes.isdisjoint(free_vars(node)))
+
+
+def _adds(node: Expr) -> bool:
+    """Whether a node is a variable or adds multiples of what it is of."""
+    match node:
+        case Var() | Binary(op=BinaryOp.ADD | BinaryOp.SUB):
+            return True
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            return isinstance(a, Const) or isinstance(b, Const)
+        case Cast(a=a, dtype=dtype):
+            return _holds(dtype, a.dtype)
+        case _:
+            return False
 
 
 def _unwrapped(expr: Expr, period: Extent, value: Callable[[Expr], Expr]) -> Expr:
