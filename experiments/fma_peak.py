@@ -14,6 +14,7 @@ from ansor.codegen.llvm.dtype_map import memory_type
 from ansor.codegen.llvm.text import vector_type
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
+from ansor.intrinsics.matrix import MATRIX_TILES, WORD_BYTES
 from ansor.intrinsics.pattern import operand_bits, tensor_intrinsics
 from ansor.runtime.multiply_add_timer import multiply_add_timer
 from ansor.runtime.multiply_adds import MultiplyAdd, chains
@@ -30,6 +31,9 @@ def multiply_add(dtype: str, machine: Machine) -> MultiplyAdd:
     """Give the instruction that adds most products of a dtype on a machine; float32's if none adds more."""
     if dtype == "float64":
         return MultiplyAdd.of_floats("double", machine.vector_bits // 64)
+    for (first, _, _), instruction in MATRIX_TILES.items():
+        if dtype == first and instruction in machine.matrix_unit:
+            return MultiplyAdd.of_tiles(instruction, WORD_BYTES // dtype_info(dtype).bytes)
     fitting = [
         one
         for one in filter(machine.has_intrinsic, tensor_intrinsics())
@@ -50,14 +54,21 @@ def multiply_add(dtype: str, machine: Machine) -> MultiplyAdd:
 def peak_flop(dtype: str = "float32") -> float:
     """Operations of one call of `FmaPeak` [flop]."""
     machine = Machine.host()
-    return 2.0 * chains(machine) * multiply_add(dtype, machine).products * STEPS
+    kind = multiply_add(dtype, machine)
+    return 2.0 * chains(machine) * kind.products * _steps(kind)
+
+
+def _steps(kind: MultiplyAdd) -> int:
+    """Of a call; a product of tiles takes as long as dozens of multiply-adds."""
+    return STEPS if kind.lanes else STEPS // 32
 
 
 class FmaPeak:
     """Times calls that keep all threads busy with multiply-adds of a dtype, `STEPS` of them all together."""
 
     def __init__(self, dtype: str = "float32") -> None:
-        self._timer = multiply_add_timer(multiply_add(dtype, Machine.host()), STEPS, PIECES)
+        kind = multiply_add(dtype, Machine.host())
+        self._timer = multiply_add_timer(kind, _steps(kind), PIECES)
 
     def __call__(self, number: int) -> float:
         return self._timer(number)

@@ -174,7 +174,8 @@ def test_products_with_the_border_are_no_part_of_the_limit() -> None:
     [
         ("znver4", {"float64": 8, "float32": 16, "float16": 16, "bfloat16": 32, "int8": 64, "uint8": 64}),
         ("icelake-server", {"bfloat16": 16, "int8": 64}),
-        ("sapphirerapids", {"bfloat16": 16, "int8": 64}),
+        ("sapphirerapids", {"float32": 16, "bfloat16": 16**3 * 2, "int8": 16**3 * 4, "uint8": 16**3 * 4}),
+        ("cooperlake", {"bfloat16": 32, "int8": 64}),
         ("haswell", {"float64": 4, "bfloat16": 8, "int8": 8, "uint8": 8}),
     ],
 )
@@ -192,6 +193,12 @@ def test_the_limit_of_a_dtype_is_its_own_instruction(dtype: str, instruction: st
     code = assembly(multiply_adds_ir(multiply_add(dtype, machine), chains(machine)), machine)
     assert code.count(instruction) == chains(machine)
     assert "rsp" not in code
+
+
+def test_the_limit_of_a_matrix_unit_is_its_own_instruction() -> None:
+    machine = Machine.of("x86_64-linux-gnu", "sapphirerapids")
+    code = assembly(multiply_adds_ir(multiply_add("bfloat16", machine), chains(machine)), machine)
+    assert code.count("tdpbf16ps") == chains(machine)
 
 
 def test_traffic_is_inputs_once_and_output_once() -> None:

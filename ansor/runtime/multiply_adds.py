@@ -15,7 +15,9 @@ from functools import cache
 from typing import Final
 
 from ansor.codegen.compile import compile_ir
+from ansor.codegen.llvm.matrix_tiles import ALLOW, ALLOW_IR, configuration_ir
 from ansor.codegen.machine import Machine
+from ansor.intrinsics.matrix import TILE_ROWS, TILES, WORD_BYTES
 from ansor.runtime.jit import load_object
 from ansor.task.hardware import HardwareParams
 from ansor.task.isa import is_host, vector_bytes
@@ -94,7 +96,7 @@ class MultiplyAdd:
     symbol
         LLVM intrinsic, called with the lanes and two operands; multiplies lanes or adds to them.
     lanes, operand
-        LLVM types of its vectors, of equal size.
+        LLVM types of its vectors, of equal size; empty for tiles of the matrix unit.
     products
         How many one adds in all lanes together.
     """
@@ -110,6 +112,11 @@ class MultiplyAdd:
         vector, suffix = f"<{lanes} x {dtype}>", {"float": "f32", "double": "f64"}[dtype]
         return cls(f"llvm.fmuladd.v{lanes}{suffix}", vector, vector, lanes)
 
+    @classmethod
+    def of_tiles(cls, instruction: str, word: int) -> MultiplyAdd:
+        """That of a matrix unit (`ansor.intrinsics.matrix`) for words of so many elements."""
+        return cls(f"llvm.x86.{instruction}", "", "", TILE_ROWS**3 * word)
+
 
 def multiply_adds_ir(kind: MultiplyAdd, count: int) -> str:
     """LLVM IR of `void multiply_adds(ptr operands, i64 steps)`: `count` independent ones per step.
@@ -117,6 +124,8 @@ def multiply_adds_ir(kind: MultiplyAdd, count: int) -> str:
     The operands are two vectors; so many accumulators must hide the latency, and fit into the registers.
     """
     lanes, operand = kind.lanes, kind.operand
+    if not lanes:
+        return _tile_multiply_adds_ir(kind.symbol, count)
     add = f"call {lanes} @{kind.symbol}({lanes} %s{{i}}, {operand} %a, {operand} %b)"
     accumulators = "\n".join(f"  %s{i} = phi {lanes} [ %s, %entry ], [ %t{i}, %loop ]" for i in range(count))
     sums = "\n".join(f"  %t{i} = {add.format(i=i)}" for i in range(count))
@@ -140,6 +149,45 @@ loop:
 exit:
 {ends}
   store {operand} %a, ptr %p, align 4
+  ret void
+}}
+"""
+
+
+def _tile_multiply_adds_ir(symbol: str, count: int) -> str:
+    """The same by a matrix unit: all registers but two have sums, in turn."""
+    first, second = TILES - 2, TILES - 1
+    zeros = "\n".join(f"  call void @llvm.x86.tilezero(i8 {tile})" for tile in range(first))
+    sums = "\n".join(
+        f"  call void @{symbol}(i8 {number % first}, i8 {first}, i8 {second})" for number in range(count)
+    )
+    row_bytes = TILE_ROWS * WORD_BYTES
+    return f"""
+{ALLOW_IR}
+@tiles = {configuration_ir([(TILE_ROWS, row_bytes)] * TILES)}
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.tileloadd64(i8, ptr, i64)
+declare void @llvm.x86.tilestored64(i8, ptr, i64)
+declare void @{symbol}(i8, i8, i8)
+define void @multiply_adds(ptr %p, i64 %steps) {{
+entry:
+  call void {ALLOW}()
+  call void @llvm.x86.ldtilecfg(ptr @tiles)
+{zeros}
+  call void @llvm.x86.tileloadd64(i8 {first}, ptr %p, i64 0)
+  call void @llvm.x86.tileloadd64(i8 {second}, ptr %p, i64 0)
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
+{sums}
+  %next = add i64 %n, 1
+  %more = icmp ult i64 %next, %steps
+  br i1 %more, label %loop, label %exit
+exit:
+  call void @llvm.x86.tilestored64(i8 {first}, ptr %p, i64 0)
+  call void @llvm.x86.tilerelease()
   ret void
 }}
 """

@@ -33,9 +33,11 @@ from ansor.ir.matrix_products import MatrixProduct, Place, length_of, matrix_pro
 from ansor.ir.nest import Buffer, For
 from ansor.te.expr import Load
 
-_ALLOW: Final = "@ansor.allow_tiles"
+ALLOW: Final = "@ansor.allow_tiles"
+"""The function that asks for the unit, once."""
 _ASKED: Final = "@ansor.tiles_asked"
-_PERMISSION: Final = f"""define internal void {_ALLOW}() noinline {{
+ALLOW_IR: Final = f"""{_ASKED} = internal global i8 0
+define internal void {ALLOW}() noinline {{
   %known = load i8, ptr {_ASKED}
   %asked = icmp ne i8 %known, 0
   br i1 %asked, label %done, label %ask
@@ -48,8 +50,7 @@ ask:
 done:
   ret void
 }}"""
-"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)."""
-
+"""By arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)."""
 
 _Rows = tuple[Place, int]
 """Where the rows of a tile begin, and how many it has."""
@@ -73,9 +74,8 @@ class MatrixTiles:
         found = matrix_product(loop, self.instructions, self.analysis.bounds, self._strides)
         if found is None:
             return False
-        self.fn.declare(_ASKED, f"{_ASKED} = internal global i8 0")
-        self.fn.declare(_ALLOW, _PERMISSION)
-        self.fn.effect(f"call void {_ALLOW}()")
+        self.fn.declare(ALLOW, ALLOW_IR)
+        self.fn.effect(f"call void {ALLOW}()")
         rows, columns = list(found.blocks_of_rows()), list(found.blocks_of_columns())
         high, wide = _group(len(rows), len(columns))
         for first, other in product(range(0, len(rows), high), range(0, len(columns), wide)):
@@ -104,10 +104,8 @@ class MatrixTiles:
         self.memory.written(written)
         self._move_sums("tileloadd64", found, sums, start)
         inside, counts = self._open(found, written, env)
-        row_step, column_step = (
-            found.steps[found.over_rows[-1].var][1],
-            found.steps[found.over_terms[-1].var][2],
-        )
+        row_step = found.steps[found.over_rows[-1].var][1]
+        column_step = found.steps[found.over_terms[-1].var][2]
         for number, (row, _) in enumerate(rows, first):
             self._move("tileloadd64", number, found.rows, row_step, _placed(inside, row))
         for column in columns:
@@ -153,19 +151,23 @@ class MatrixTiles:
 
     def _configure(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Give the registers their numbers of rows, and of bytes in each."""
-        data = bytearray(64)
-        data[0] = 1  # the palette
-        for tile, (rows, row_bytes) in enumerate(shapes):
-            data[16 + 2 * tile], data[48 + tile] = row_bytes, rows
         name = "@ansor.tiles." + "_".join(f"{rows}x{row_bytes}" for rows, row_bytes in shapes)
-        text = ", ".join(f"i8 {byte}" for byte in data)
-        self.fn.declare(name, f"{name} = internal constant [64 x i8] [{text}], align 64")
+        self.fn.declare(name, f"{name} = {configuration_ir(shapes)}")
         self._call("ldtilecfg", f"ptr {name}")
 
     def _call(self, name: str, *arguments: str) -> None:
         types = ", ".join(argument.split()[0] for argument in arguments)
         self.fn.declare(f"@llvm.x86.{name}", f"declare void @llvm.x86.{name}({types})")
         self.fn.effect(f"call void @llvm.x86.{name}({', '.join(arguments)})")
+
+
+def configuration_ir(shapes: Sequence[tuple[int, int]]) -> str:
+    """The constant that gives registers so many rows, and bytes in each."""
+    data = bytearray(64)
+    data[0] = 1  # the palette
+    for tile, (rows, row_bytes) in enumerate(shapes):
+        data[16 + 2 * tile], data[48 + tile] = row_bytes, rows
+    return f"internal constant [64 x i8] [{', '.join(f'i8 {byte}' for byte in data)}], align 64"
 
 
 def _placed(env: Env, place: Place) -> Env:
