@@ -59,7 +59,10 @@ class Core:
 
     @property
     def registers(self) -> RegisterLimits:
-        """What a program may use of the vector registers: the limits of lowering for the target."""
+        """What a program may use of the vector registers: the limits of lowering for the target.
+
+        What a matrix unit multiplies counts as if vectors did.
+        """
         return RegisterLimits(self.vector_bits, self.hardware.vector_registers)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -366,9 +366,10 @@ def test_the_plan_beyond_the_reference_is_what_lowering_makes(name: str, params:
     ],
 )
 def test_the_plan_reckons_with_the_registers_that_lowering_uses(target: str) -> None:
+    """Those of vectors: what a matrix unit has beside them it does not know."""
     core = core_of(task_of(SMALL["matmul"](), target))
     machine = Machine.for_target(Target(target))
-    assert machine.register_limits == core.registers
+    assert replace(machine.register_limits, matrix_unit=frozenset()) == core.registers
 
 
 def test_a_program_with_registers_allocates_them() -> None:
