@@ -78,8 +78,13 @@ class MatrixTiles:
         self.fn.effect(f"call void {ALLOW}()")
         rows, columns = list(found.blocks_of_rows()), list(found.blocks_of_columns())
         high, wide = _group(len(rows), len(columns))
+        shapes: Sequence[tuple[int, int]] = ()
         for first, other in product(range(0, len(rows), high), range(0, len(columns), wide)):
-            self._write(found, rows[first : first + high], columns[other : other + wide], env)
+            group = rows[first : first + high], columns[other : other + wide]
+            before, shapes = shapes, _shapes(found, *group)
+            if shapes != before:
+                self._configure(shapes)
+            self._write(found, *group, env)
         self._call("tilerelease")
         return True
 
@@ -94,10 +99,6 @@ class MatrixTiles:
         """
         sums = {at: number for number, at in enumerate(product(rows, columns))}
         first, last = len(sums), len(sums) + len(rows)
-        row_bytes = length_of(found.lanes) * WORD_BYTES
-        shapes = [(count, row_bytes) for (_, count), _ in sums]
-        shapes += [*((count, found.words * WORD_BYTES) for _, count in rows), (found.words, row_bytes)]
-        self._configure(shapes)
         env = env.bind(found.lanes.var, constant(0)).bind(found.depth.var, constant(0))
         written = self.analysis.facts(found.depth).written
         start = _placed(env, tuple((loop.var, 0) for loop in found.over_terms))
@@ -159,6 +160,15 @@ class MatrixTiles:
         types = ", ".join(argument.split()[0] for argument in arguments)
         self.fn.declare(f"@llvm.x86.{name}", f"declare void @llvm.x86.{name}({types})")
         self.fn.effect(f"call void @llvm.x86.{name}({', '.join(arguments)})")
+
+
+def _shapes(
+    found: MatrixProduct, rows: Sequence[_Rows], columns: Sequence[Place]
+) -> Sequence[tuple[int, int]]:
+    """The rows, and bytes in each, of the registers of a group, as `MatrixTiles` numbers them."""
+    row_bytes = length_of(found.lanes) * WORD_BYTES
+    of_sums = [(count, row_bytes) for (_, count), _ in product(rows, columns)]
+    return [*of_sums, *((count, found.words * WORD_BYTES) for _, count in rows), (found.words, row_bytes)]
 
 
 def configuration_ir(shapes: Sequence[tuple[int, int]]) -> str:
