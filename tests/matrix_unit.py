@@ -64,6 +64,11 @@ def _release() -> None:
     del _of_threads[threading.get_ident()]
 
 
+def _zero(tile: int) -> None:
+    own = _own()
+    own.data[tile] = np.zeros(own.shapes[tile], np.uint8)
+
+
 def _load(tile: int, address: int, stride: int) -> None:
     own = _own()
     rows, width = own.shapes[tile]
@@ -105,6 +110,7 @@ def _functions() -> dict[str, Any]:
     made = {
         "ldtilecfg": ctypes.CFUNCTYPE(None, pointer)(_configure),
         "tilerelease": nothing(_release),
+        "tilezero": ctypes.CFUNCTYPE(None, byte)(_zero),
         "tileloadd64": of_memory(_load),
         "tilestored64": of_memory(_store),
     }
@@ -152,4 +158,5 @@ def build_emulated(nest: LoopNest) -> Module:
         used = re.sub(rf"^declare void @llvm\.x86\.{name}\(.*\n", "", text, flags=re.MULTILINE)
         if used != text:
             text = used.replace(f"@llvm.x86.{name}(", f"@emulated_{name}(") + _calling(name)
+    assert "@llvm.x86.t" not in text
     return compile_module(signature, text, Machine.host(), nest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from ansor import te
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.intrinsics.matrix import MATRIX_TILES
-from ansor.ir.nest import LoopNest
+from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Stmt, Store, seq
+from ansor.ir.rewriting import map_statements
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.te import Tensor
+from ansor.te.expr import Const, Expr, Load, Var, rewrite
 from ansor.workloads import conv2d
 from sketches import generate_sketches, sample_programs
 from tests import matrix_unit
@@ -64,6 +67,25 @@ def nest_of(tensors: list[Tensor], s: Any) -> LoopNest:
     return lower(s, tensors, limits=machine_with_unit().register_limits)
 
 
+def map_statements_to(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
+    """A statement with one buffer in place of another."""
+
+    def visit(expr: Expr) -> Expr:
+        return rewrite(
+            expr,
+            lambda node: replace(node, buffer=new) if isinstance(node, Load) and node.buffer is old else None,
+        )
+
+    def moved(inner: Stmt) -> Stmt:
+        if isinstance(inner, Store):
+            return replace(
+                inner, buffer=new if inner.buffer is old else inner.buffer, value=visit(inner.value)
+            )
+        return map_statements(inner, moved)
+
+    return moved(stmt)
+
+
 def check(tensors: list[Tensor], nest: LoopNest, calls: int | None = None) -> None:
     """Emulated, the program computes what its graph says, by so many instructions of the unit."""
     del matrix_unit.multiplied[:]
@@ -107,6 +129,30 @@ def test_a_process_asks_for_the_unit_before_it_is_used() -> None:
     first = next(number for number, line in enumerate(lines) if "call void @llvm.x86.ldtilecfg" in line)
     assert len(at) == 1
     assert at[0] < first
+
+
+def test_sums_begin_as_registers_of_zeros() -> None:
+    tensors, s = words(32, 32, 16, *BFLOATS)
+    text = emit_llvm(nest_of(tensors, s), machine_with_unit(), "kernel")
+    assert text.count("call void @llvm.x86.tilezero") == 4
+    assert "store <" not in text
+
+
+@pytest.mark.parametrize("zero", [0.0, 1.0])
+def test_sums_that_begin_with_something_else_are_loaded(zero: float) -> None:
+    """Another number, or zeros in more elements than the product has."""
+    tensors, s = words(32, 32, 16, *BFLOATS)
+    nest = nest_of(tensors, s)
+    *_, product = nest.body.stmts  # type: ignore[attr-defined]
+    (c,) = (nest.params[position] for position in nest.outputs)
+    wide = replace(c, shape=(33, 32), strides=(32, 1))
+    i, j = Var("i"), Var("j")
+    value = Const(zero, "float32")
+    more = For(i, 33, LoopKind.SERIAL, For(j, 32, LoopKind.SERIAL, Store(wide, (i, j), value)))
+    body = map_statements_to(product, c, wide)
+    params = tuple(wide if one is c else one for one in nest.params)
+    made = replace(nest, params=params, body=seq(more, body))
+    assert "call void @llvm.x86.tilezero" not in emit_llvm(made, machine_with_unit(), "kernel")
 
 
 def product(dtypes: tuple[str, str, str], rows: int, columns: int, terms: int, relu: bool) -> list[Tensor]:

@@ -17,20 +17,23 @@ Linux lets a process use the unit that has asked for it once, which code does be
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Final
 
 from ansor.codegen.llvm.analysis import Analysis
-from ansor.codegen.llvm.index import constant, scale
+from ansor.codegen.llvm.index import add, constant, scale
 from ansor.codegen.llvm.memory import ALWAYS
 from ansor.codegen.llvm.text import Value
-from ansor.codegen.llvm.values import Env, Expressions
+from ansor.codegen.llvm.values import Env, Expressions, is_zero
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.intrinsics.matrix import TILES, WORD_BYTES
 from ansor.ir.matrix_products import MatrixProduct, Place, length_of, matrix_product
-from ansor.ir.nest import Buffer, For
+from ansor.ir.nest import Buffer, For, LoopKind, Stmt, Store
+from ansor.ir.strides import even_step
 from ansor.te.expr import Load
 
 ALLOW: Final = "@ansor.allow_tiles"
@@ -52,6 +55,7 @@ done:
 }}"""
 """By arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)."""
 
+_KINDS: Final = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
 _Rows = tuple[Place, int]
 """Where the rows of a tile begin, and how many it has."""
 
@@ -66,6 +70,48 @@ class MatrixTiles:
         self.memory = expressions.memory
         self.analysis = analysis
         self.instructions = machine.matrix_unit
+        self._from_zero = set[int]()
+        """The products whose sums nothing was stored to, by identity."""
+
+    def takes_start(self, stmt: Stmt, following: Stmt, env: Env) -> bool:
+        """Whether a statement does nothing but set the sums of the product that follows to zero.
+
+        It need not be written then: the product begins with registers of zeros.
+        """
+        if not self.instructions or env.under != ALWAYS or not isinstance(following, For):
+            return False
+        self._from_zero.discard(id(following))
+        found = matrix_product(following, self.instructions, self.analysis.bounds, self._strides)
+        if found is None or following.extent == 1:
+            return False
+        loops: list[For] = []
+        while isinstance(stmt, For) and stmt.kind in _KINDS and isinstance(stmt.extent, int):
+            loops.append(stmt)
+            stmt = stmt.body
+        if not isinstance(stmt, Store) or stmt.buffer is not found.sums.buffer or not is_zero(stmt.value):
+            return False
+        over = (*found.over_rows, *found.over_columns, found.lanes)
+        written = [(found.steps[one.var][0], one.extent) for one in over if one.extent != 1]
+        place = Load(stmt.buffer, stmt.indices, stmt.buffer.dtype)
+        zeroed = [(self._step(place, one), one.extent) for one in loops if one.extent != 1]
+        if Counter(zeroed) != Counter(written):
+            return False
+        around = (*over, *found.over_terms, found.depth, *loops)
+        start = _placed(env, tuple((one.var, 0) for one in around))
+        self.expressions.forget()
+        first, other = (
+            self.expressions.offset(place.buffer, indices, start)
+            for indices in (place.indices, found.sums.indices)
+        )
+        apart = add(first, other, -1)
+        if apart.terms or apart.const:
+            return False
+        self._from_zero.add(id(following))
+        return True
+
+    def _step(self, place: Load, loop: For) -> int | None:
+        buffer = replace(place.buffer, strides=self._strides(place.buffer))
+        return even_step(buffer, place.indices, loop.var, self.analysis.bounds)
 
     def emit(self, loop: For, env: Env) -> bool:
         """Write a loop that is a product of matrices by the unit; False, with nothing written, for others."""
@@ -84,7 +130,7 @@ class MatrixTiles:
             before, shapes = shapes, _shapes(found, *group)
             if shapes != before:
                 self._configure(shapes)
-            self._write(found, *group, env)
+            self._write(found, *group, env, id(loop) in self._from_zero)
         self._call("tilerelease")
         return True
 
@@ -92,8 +138,10 @@ class MatrixTiles:
         rows = self.memory.pointers[buffer].rows
         return buffer.strides if rows is None else rows.strides(buffer.constant_shape)
 
-    def _write(self, found: MatrixProduct, rows: Sequence[_Rows], columns: Sequence[Place], env: Env) -> None:
-        """All terms of a group of sums.
+    def _write(
+        self, found: MatrixProduct, rows: Sequence[_Rows], columns: Sequence[Place], env: Env, from_zero: bool
+    ) -> None:
+        """All terms of a group of sums, added to what these are, or to zero.
 
         Registers hold the sums, a tile for each block of rows, and one for the columns that are on.
         """
@@ -103,7 +151,11 @@ class MatrixTiles:
         written = self.analysis.facts(found.depth).written
         start = _placed(env, tuple((loop.var, 0) for loop in found.over_terms))
         self.memory.written(written)
-        self._move_sums("tileloadd64", found, sums, start)
+        if from_zero:
+            for tile in sums.values():
+                self._call("tilezero", f"i8 {tile}")
+        else:
+            self._move_sums("tileloadd64", found, sums, start)
         inside, counts = self._open(found, written, env)
         row_step = found.steps[found.over_rows[-1].var][1]
         column_step = found.steps[found.over_terms[-1].var][2]

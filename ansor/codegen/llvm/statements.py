@@ -106,8 +106,9 @@ class Function:
             case For():
                 self._loop(stmt, env)
             case Seq(stmts=stmts):
-                for inner in stmts:
-                    self.statement(inner, env)
+                for inner, following in zip(stmts, (*stmts[1:], None), strict=True):
+                    if following is None or not self.tiles.takes_start(inner, following, env):
+                        self.statement(inner, env)
             case If():
                 self._if(stmt, env)
             case Let(var=var, value=value, body=body):

@@ -438,7 +438,7 @@ class Expressions:
             return self._branch(cond, expr, env)
         is_own = self._is_zeroed(expr.then) and self._values.get(expr.then, env) is None
         then = self.value(expr.then, self.narrowed(env, cond))
-        if is_own and _is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
+        if is_own and is_zero(expr.other) and (cond.lanes == 1 or then.lanes > 1):
             return then  # what a load under a condition gives where the condition fails
         other = self.value(expr.other, self.narrowed(env, self.vectors.negation(cond)))
         return self._chosen(expr, cond, then, other)
@@ -454,7 +454,7 @@ class Expressions:
         """The value of `expr` for a store: 16-bit floats that are only copied, or padded, stay bits."""
         if expr.dtype in HALVES and isinstance(expr, Load):
             return self.memory.bits(expr.buffer, self.offset(expr.buffer, expr.indices, env), env.under)
-        if expr.dtype in HALVES and isinstance(expr, Select) and expr.lazy and _is_zero(expr.other):
+        if expr.dtype in HALVES and isinstance(expr, Select) and expr.lazy and is_zero(expr.other):
             cond = self.cond(expr.cond, env)
             if isinstance(cond, bool):
                 return self.stored(expr.then if cond else expr.other, env)
@@ -513,6 +513,6 @@ class Expressions:
         return convert(self.vectors, self.value(a, env), a.dtype, dtype)
 
 
-def _is_zero(expr: Expr) -> bool:
+def is_zero(expr: Expr) -> bool:
     """Whether `expr` is a constant of which all bits are zero."""
     return isinstance(expr, Const) and expr.value == 0 and copysign(1.0, expr.value) > 0
