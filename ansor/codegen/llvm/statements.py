@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from math import prod
 from typing import Protocol
 
@@ -106,7 +107,7 @@ class Function:
             case For():
                 self._loop(stmt, env)
             case Seq(stmts=stmts):
-                for inner, following in zip(stmts, (*stmts[1:], None), strict=True):
+                for inner, following in zip_longest(stmts, stmts[1:]):
                     if following is None or not self.tiles.takes_start(inner, following, env):
                         self.statement(inner, env)
             case If():
