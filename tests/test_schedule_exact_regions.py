@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,19 @@ def test_indices_of_other_dtypes_are_calculated_with_as_those_of_axes_are(dtype:
     check_all(Case.of(s.state))
 
 
+def two_steps(step: Callable[[Any, Any], Any], length: Any, inner: int) -> Any:
+    """A schedule of two steps of a stencil, all in tiles of so many elements."""
+    a = te.placeholder((length,), name="A")
+    b = te.compute((length,), lambda i: a[i] * 2.0, name="B")
+    c = step(b, length)
+    d = step(c, length)
+    s = te.create_schedule(d)
+    outer, _ = s[d].split(d.op.axis[0], factor=inner)
+    s[b].compute_at(s[d], outer)
+    s[c].compute_at(s[d], outer)
+    return s
+
+
 def edges(x: Any, size: Any) -> Any:
     """The sums of neighbours, where those at the edges stand for what is beyond."""
     return te.compute(
@@ -152,15 +166,7 @@ def test_what_is_read_at_clamped_indices_is_a_tile_and_its_halo(
     symbolic: bool, size: int, inner: int
 ) -> None:
     n = te.var("n")
-    length = n if symbolic else size
-    a = te.placeholder((length,), name="A")
-    b = te.compute((length,), lambda i: a[i] * 2.0, name="B")
-    c = edges(b, length)
-    d = edges(c, length)
-    s = te.create_schedule(d)
-    outer, _ = s[d].split(d.op.axis[0], factor=inner)
-    s[b].compute_at(s[d], outer)
-    s[c].compute_at(s[d], outer)
+    s = two_steps(edges, n if symbolic else size, inner)
     if inner + 4 < size:
         known = infer_bounds(s.state).stages
         assert [known[stage].region[0].width for stage in (1, 2)] == [inner + 4, inner + 2]
@@ -183,15 +189,7 @@ def test_what_is_read_around_the_end_of_an_axis_is_a_tile_and_its_halo(
     symbolic: bool, size: int, inner: int
 ) -> None:
     n = te.var("n")
-    length = n if symbolic else size
-    a = te.placeholder((length,), name="A")
-    b = te.compute((length,), lambda i: a[i] * 2.0, name="B")
-    c = ring(b, length)
-    d = ring(c, length)
-    s = te.create_schedule(d)
-    outer, _ = s[d].split(d.op.axis[0], factor=inner)
-    s[b].compute_at(s[d], outer)
-    s[c].compute_at(s[d], outer)
+    s = two_steps(ring, n if symbolic else size, inner)
     if symbolic or size > 3:
         known = infer_bounds(s.state).stages
         assert [known[stage].region[0].width for stage in (1, 2)] == [inner + 4, inner + 2]
