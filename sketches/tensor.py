@@ -8,6 +8,9 @@ has variants inside its consumer's tiles. Of C[i, j] with "SSRSRS" comes
 
     i.0 j.0.0  i.1 j.0.1  k.0.0  i.2 j.0.2  k.0.1  i.3 j.0.3  [j.1: 16 lanes] [k.1: 4 products]
 
+Where the machine has a matrix unit for such operands (`ansor.ir.matrix_products`), the rows and words of a
+tile are set apart, too: ... i.0.3 j.0.3 [i.1: 16 rows] [k.1: 16 words] [j.1: 16 lanes] [k.2: 4 products].
+
 When the walk comes to the operand that differs from lane to lane, the rule packs it in the order of these
 loops, so that an instruction finds its bytes side by side: `[...][j.1][k.1]`, the interleaved layout that the
 instruction's manual asks for, follows from the loops. A constant whose layout the task rewrites gets the
@@ -135,7 +138,8 @@ def matrix_block(
         moved = [factor for factor in factors if axis in free_vars(factor)]
         if len(moved) == 1 and not _moves_along(moved[0], op, axes.lane):
             extent = extents[axis.name]
-            found.append(MatrixBlock(axis.name, -(-extent // -(-extent // TILE_ROWS)), words))
+            parts = max(1, -(-extent // TILE_ROWS))
+            found.append(MatrixBlock(axis.name, -(-extent // parts), words))
     best = max(reversed(found), key=lambda block: block.rows, default=None)
     return best if best is not None and min(best.rows, best.words) >= FEWEST_ROWS else None
 
