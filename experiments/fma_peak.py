@@ -60,7 +60,7 @@ def peak_flop(dtype: str = "float32") -> float:
 
 def _steps(kind: MultiplyAdd) -> int:
     """Of a call; a product of tiles takes as long as dozens of multiply-adds."""
-    return STEPS if kind.lanes else STEPS // 32
+    return STEPS // 32 if kind.is_of_tiles else STEPS
 
 
 class FmaPeak:

@@ -13,12 +13,12 @@ from ansor import te
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.intrinsics.matrix import MATRIX_TILES
-from ansor.ir.nest import Buffer, For, LoopKind, LoopNest, Stmt, Store, seq
-from ansor.ir.rewriting import map_statements
+from ansor.ir.nest import For, LoopKind, LoopNest, Store, seq
+from ansor.ir.rewriting import in_rows
 from ansor.schedule.lowering import lower
 from ansor.schedule.state import State
 from ansor.te import Tensor
-from ansor.te.expr import Const, Expr, Load, Var, rewrite
+from ansor.te.expr import Const, Var
 from ansor.workloads import conv2d
 from sketches import generate_sketches, sample_programs
 from tests import matrix_unit
@@ -65,25 +65,6 @@ def words(
 
 def nest_of(tensors: list[Tensor], s: Any) -> LoopNest:
     return lower(s, tensors, limits=machine_with_unit().register_limits)
-
-
-def map_statements_to(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
-    """A statement with one buffer in place of another."""
-
-    def visit(expr: Expr) -> Expr:
-        return rewrite(
-            expr,
-            lambda node: replace(node, buffer=new) if isinstance(node, Load) and node.buffer is old else None,
-        )
-
-    def moved(inner: Stmt) -> Stmt:
-        if isinstance(inner, Store):
-            return replace(
-                inner, buffer=new if inner.buffer is old else inner.buffer, value=visit(inner.value)
-            )
-        return map_statements(inner, moved)
-
-    return moved(stmt)
 
 
 def check(tensors: list[Tensor], nest: LoopNest, calls: int | None = None) -> None:
@@ -149,7 +130,7 @@ def test_sums_that_begin_with_something_else_are_loaded(zero: float) -> None:
     i, j = Var("i"), Var("j")
     value = Const(zero, "float32")
     more = For(i, 33, LoopKind.SERIAL, For(j, 32, LoopKind.SERIAL, Store(wide, (i, j), value)))
-    body = map_statements_to(product, c, wide)
+    body = in_rows(product, {}, {c: (wide, ())})
     params = tuple(wide if one is c else one for one in nest.params)
     made = replace(nest, params=params, body=seq(more, body))
     assert "call void @llvm.x86.tilezero" not in emit_llvm(made, machine_with_unit(), "kernel")

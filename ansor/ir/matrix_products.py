@@ -39,6 +39,8 @@ _ROW, _COLUMN, _TERM = (True, True, False), (True, False, True), (False, True, T
 
 Place = tuple[tuple[Var, int], ...]
 """Where loops stand."""
+Strides = Callable[[Buffer], tuple[int, ...] | None]
+"""Those of a buffer in memory, in elements; None: row-major."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +107,13 @@ def matrix_product(
     loop: For,
     instructions: Collection[str],
     bounds: Bounds,
-    strides: Callable[[Buffer], tuple[int, ...] | None] = lambda buffer: buffer.strides,
+    strides: Strides = lambda buffer: buffer.strides,
     *,
     guarded: bool = False,
 ) -> MatrixProduct | None:
     """A loop, and all in it, as a product that one of some instructions does; None if it is not.
 
-    `bounds` hold all variables. `strides` are those of buffers in memory, in elements; None: row-major. Where
-    guards are still to be taken out of it, it may be `guarded`.
+    `bounds` hold all variables. Where guards are still to be taken out of it, it may be `guarded`.
     """
     around: list[For] = []
     inner: Stmt = loop
@@ -137,9 +138,7 @@ def matrix_product(
         return None
 
     def step(place: Load, var: Var) -> int | None:
-        buffer = place.buffer
-        known = Buffer(buffer.name, buffer.dtype, buffer.shape, strides=strides(buffer))
-        return even_step(known, place.indices, var, bounds)
+        return step_in(place, var, strides, bounds)
 
     for a, b in (update.operands, update.operands[::-1]):
         instruction = MATRIX_TILES.get((a.dtype, b.dtype, update.sum_.dtype))
@@ -149,6 +148,12 @@ def matrix_product(
             if made is not None and made.pays:
                 return made
     return None
+
+
+def step_in(place: Load, var: Var, strides: Strides, bounds: Bounds) -> int | None:
+    """How far apart the elements of consecutive values of a variable are in memory; None if not all alike."""
+    buffer = replace(place.buffer, strides=strides(place.buffer))
+    return even_step(buffer, place.indices, var, bounds)
 
 
 def _sorted(

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Final
 
 from ansor.codegen.compile import compile_ir
-from ansor.codegen.llvm.matrix_tiles import ALLOW, ALLOW_IR, configuration_ir
 from ansor.codegen.machine import Machine
+from ansor.codegen.matrix_unit import ALLOW, ALLOW_IR, configuration_ir
 from ansor.intrinsics.matrix import TILE_ROWS, TILES, WORD_BYTES
 from ansor.runtime.jit import load_object
 from ansor.task.hardware import HardwareParams
@@ -117,6 +117,11 @@ class MultiplyAdd:
         """That of a matrix unit (`ansor.intrinsics.matrix`) for words of so many elements."""
         return cls(f"llvm.x86.{instruction}", "", "", TILE_ROWS**3 * word)
 
+    @property
+    def is_of_tiles(self) -> bool:
+        """Whether it multiplies tiles of the matrix unit."""
+        return not self.lanes
+
 
 def multiply_adds_ir(kind: MultiplyAdd, count: int) -> str:
     """LLVM IR of `void multiply_adds(ptr operands, i64 steps)`: `count` independent ones per step.
@@ -124,7 +129,7 @@ def multiply_adds_ir(kind: MultiplyAdd, count: int) -> str:
     The operands are two vectors; so many accumulators must hide the latency, and fit into the registers.
     """
     lanes, operand = kind.lanes, kind.operand
-    if not lanes:
+    if kind.is_of_tiles:
         return _tile_multiply_adds_ir(kind.symbol, count)
     add = f"call {lanes} @{kind.symbol}({lanes} %s{{i}}, {operand} %a, {operand} %b)"
     accumulators = "\n".join(f"  %s{i} = phi {lanes} [ %s, %entry ], [ %t{i}, %loop ]" for i in range(count))

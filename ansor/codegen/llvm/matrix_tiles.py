@@ -12,14 +12,13 @@ registers hold beside what they are made of:
               * float32(B[k, j, p])
 
 Sums of bfloat16 are those of `vdpbf16ps`, whose notes hold (`ansor.intrinsics.known`), those of bytes exact.
-Linux lets a process use the unit that has asked for it once, which code does before it does so first.
+Code asks for the unit before it uses it (`ansor.codegen.matrix_unit`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Final
 
@@ -29,31 +28,12 @@ from ansor.codegen.llvm.memory import ALWAYS
 from ansor.codegen.llvm.text import Value
 from ansor.codegen.llvm.values import Env, Expressions, is_zero
 from ansor.codegen.machine import Machine
+from ansor.codegen.matrix_unit import ALLOW, ALLOW_IR, configuration_ir
 from ansor.dtypes import dtype_info
 from ansor.intrinsics.matrix import TILES, WORD_BYTES
-from ansor.ir.matrix_products import MatrixProduct, Place, length_of, matrix_product
+from ansor.ir.matrix_products import MatrixProduct, Place, length_of, matrix_product, step_in
 from ansor.ir.nest import Buffer, For, LoopKind, Stmt, Store
-from ansor.ir.strides import even_step
 from ansor.te.expr import Load
-
-ALLOW: Final = "@ansor.allow_tiles"
-"""The function that asks for the unit, once."""
-_ASKED: Final = "@ansor.tiles_asked"
-ALLOW_IR: Final = f"""{_ASKED} = internal global i8 0
-define internal void {ALLOW}() noinline {{
-  %known = load i8, ptr {_ASKED}
-  %asked = icmp ne i8 %known, 0
-  br i1 %asked, label %done, label %ask
-ask:
-  %denied = call i64 asm sideeffect "syscall", \
-"={{rax}},{{rax}},{{rdi}},{{rsi}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}"\
-(i64 158, i64 4131, i64 18)
-  store i8 1, ptr {_ASKED}
-  br label %done
-done:
-  ret void
-}}"""
-"""By arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)."""
 
 _KINDS: Final = frozenset({LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED})
 _Rows = tuple[Place, int]
@@ -93,7 +73,10 @@ class MatrixTiles:
         over = (*found.over_rows, *found.over_columns, found.lanes)
         written = [(found.steps[one.var][0], one.extent) for one in over if one.extent != 1]
         place = Load(stmt.buffer, stmt.indices, stmt.buffer.dtype)
-        zeroed = [(self._step(place, one), one.extent) for one in loops if one.extent != 1]
+        bounds = self.analysis.bounds
+        zeroed = [
+            (step_in(place, one.var, self._strides, bounds), one.extent) for one in loops if one.extent != 1
+        ]
         if Counter(zeroed) != Counter(written):
             return False
         around = (*over, *found.over_terms, found.depth, *loops)
@@ -108,10 +91,6 @@ class MatrixTiles:
             return False
         self._from_zero.add(id(following))
         return True
-
-    def _step(self, place: Load, loop: For) -> int | None:
-        buffer = replace(place.buffer, strides=self._strides(place.buffer))
-        return even_step(buffer, place.indices, loop.var, self.analysis.bounds)
 
     def emit(self, loop: For, env: Env) -> bool:
         """Write a loop that is a product of matrices by the unit; False, with nothing written, for others."""
@@ -221,15 +200,6 @@ def _shapes(
     row_bytes = length_of(found.lanes) * WORD_BYTES
     of_sums = [(count, row_bytes) for (_, count), _ in product(rows, columns)]
     return [*of_sums, *((count, found.words * WORD_BYTES) for _, count in rows), (found.words, row_bytes)]
-
-
-def configuration_ir(shapes: Sequence[tuple[int, int]]) -> str:
-    """The constant that gives registers so many rows, and bytes in each."""
-    data = bytearray(64)
-    data[0] = 1  # the palette
-    for tile, (rows, row_bytes) in enumerate(shapes):
-        data[16 + 2 * tile], data[48 + tile] = row_bytes, rows
-    return f"internal constant [64 x i8] [{', '.join(f'i8 {byte}' for byte in data)}], align 64"
 
 
 def _placed(env: Env, place: Place) -> Env:

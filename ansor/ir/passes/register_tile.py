@@ -180,6 +180,9 @@ def _promote_sequence(stmt: Seq, limits: RegisterLimits, test: IndependenceTest)
     """A sequence, in which a reduction may follow its own initialisation."""
     result: list[Stmt] = []
     for one in stmt.stmts:
+        if _is_matrix_product(one, limits, test):
+            result.append(one)
+            continue
         tile = _worth_promoting(one, limits, test, result[-1] if result else None)
         if tile is None:
             result.append(_promote(one, limits, test))
@@ -208,8 +211,6 @@ def _worth_promoting(
     stmt: Stmt, limits: RegisterLimits, test: IndependenceTest, before: Stmt | None = None
 ) -> RegisterTile | None:
     """The tile of a statement, if the registers hold it and it is not as good as in them already."""
-    if _is_matrix_product(stmt, limits, test):
-        return None
     tile = find_register_tile(stmt, test, before)
     if tile is None or not tile.fits(limits):
         return None
