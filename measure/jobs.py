@@ -18,7 +18,7 @@ from measure.timing import time_program
 
 def prepare_builder() -> None:
     """Get everything ready for `compile_program`; a builder's worker does so when it starts."""
-    from ansor.codegen.machine import initialize_llvm
+    from ansor.codegen.target_machines import initialize_llvm
 
     initialize_llvm()
 

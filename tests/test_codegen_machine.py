@@ -14,7 +14,7 @@ import pytest
 
 import ansor
 from ansor import te
-from ansor.codegen import machine as machines
+from ansor.codegen import probes
 from ansor.codegen.compile import assembly, compile_ir
 from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
@@ -162,7 +162,7 @@ def test_threads_that_ask_for_machines_leave_standard_error_as_it_is() -> None:
     before = os.readlink("/proc/self/fd/2")
     with ThreadPoolExecutor(8) as executor:
         names = [*("haswell", "znver3", "skylake", "x86-64-v4"), "znver4", "x86-64"] * 4
-        list(executor.map(lambda name: machines._compiled_probes(X86, name, ""), names))
+        list(executor.map(lambda name: probes.compiled_probes(X86, name, ""), names))
     assert os.readlink("/proc/self/fd/2") == before
 
 
@@ -170,7 +170,7 @@ def test_standard_error_has_what_is_no_complaint_of_llvm(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What another thread writes while LLVM is asked; its complaints are in the error alone."""
-    ask = machines.new_target_machine
+    ask = probes.new_target_machine
 
     def meanwhile(triple: str, cpu: str, features: str) -> object:
         os.write(2, b"one thing\n")
@@ -178,11 +178,11 @@ def test_standard_error_has_what_is_no_complaint_of_llvm(
         os.write(2, b"another")
         return made
 
-    monkeypatch.setattr(machines, "new_target_machine", meanwhile)
-    machines._compiled_probes(X86, "haswell", "")
+    monkeypatch.setattr(probes, "new_target_machine", meanwhile)
+    probes.compiled_probes(X86, "haswell", "")
     assert capfd.readouterr().err == "one thing\nanother"
     with pytest.raises(TargetError, match="'no-such-cpu' is not a recognized processor"):
-        machines._compiled_probes(X86, "no-such-cpu", "")
+        probes.compiled_probes(X86, "no-such-cpu", "")
     assert capfd.readouterr().err == "one thing\nanother"
 
 

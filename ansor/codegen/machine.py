@@ -11,32 +11,24 @@ A machine is plain data: it goes to a builder process as JSON (`to_json`, `from_
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import llvmlite.binding as llvm
 
-from ansor.errors import BuildError, TargetError
+from ansor.codegen.probes import compiled_probes, dot_products, is_x86
+from ansor.codegen.target_machines import new_target_machine
+from ansor.errors import TargetError
 from ansor.intrinsics.matrix import MATRIX_TILES
 from ansor.ir.passes.register_tile import RegisterLimits
-from ansor.locks import fork_safe_lock, hold_across_forks
 from ansor.task.isa import has_matrix_unit
 
 if TYPE_CHECKING:
     from ansor.intrinsics import TensorIntrinsic
     from ansor.task.target import Target
-
-if _calls := getattr(llvm.ffi.lib, "_lock", None):  # llvmlite's, of all calls of LLVM
-    hold_across_forks(_calls._lock)
-_LISTENING: Final = fork_safe_lock()
-"""Held while standard error is a file: another thread that did the same would take that for the true one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,30 +153,6 @@ class Machine:
         return int(found[1]) if found else 64
 
 
-@cache
-def initialize_llvm() -> None:
-    """Register LLVM's code generators and printers, once per process."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()
-
-
-def new_target_machine(triple: str, cpu: str, features: str) -> Any:
-    """LLVM's own target machine: position-independent code at level 3, default code model.
-
-    Raises
-    ------
-    TargetError
-        If LLVM has no code generator for the triple.
-    """
-    initialize_llvm()
-    try:
-        target = llvm.Target.from_triple(triple)
-    except RuntimeError as error:
-        raise TargetError(f"LLVM knows no target for the triple {triple!r}: {error}") from None
-    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default")
-
-
 class _Own(threading.local):
     """What each thread has for itself."""
 
@@ -234,104 +202,10 @@ def _machine_of(target: Target) -> Machine:
     return Machine.of(triple, "generic", ",".join(part for part in (usual, extra) if part))
 
 
-_PROBE = """
-declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
-declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
-declare <16 x i8> @llvm.masked.load.v16i8.p0(ptr, i32, <16 x i1>, <16 x i8>)
-declare void @llvm.masked.store.v4i8.p0(<4 x i8>, ptr, i32, <4 x i1>)
-declare float @llvm.fma.f32(float, float, float)
-declare <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float>, <16 x i32>)
-define void @arith(ptr %a) {
-  %x = load <16 x float>, ptr %a, align 4
-  %y = fadd <16 x float> %x, %x
-  store <16 x float> %y, ptr %a, align 4
-  ret void
-}
-define float @fma(float %a, float %b, float %c) {
-  %d = call float @llvm.fma.f32(float %a, float %b, float %c)
-  ret float %d
-}
-define <16 x float> @scale(<16 x float> %a, <16 x i32> %n) {
-  %x = call <16 x float> @llvm.ldexp.v16f32.v16i32(<16 x float> %a, <16 x i32> %n)
-  ret <16 x float> %x
-}
-define <8 x double> @long_convert(<8 x i64> %a) {
-  %x = sitofp <8 x i64> %a to <8 x double>
-  ret <8 x double> %x
-}
-define void @mask(ptr %a, <16 x i32> %i) {
-  %m = icmp slt <16 x i32> %i, splat (i32 7)
-  %x = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %a, i32 4, <16 x i1> %m, <16 x float> poison)
-  store <16 x float> %x, ptr %a, align 4
-  ret void
-}
-define <16 x i8> @byte_mask(ptr %a, <16 x i32> %i) {
-  %m = icmp slt <16 x i32> %i, splat (i32 7)
-  %x = call <16 x i8> @llvm.masked.load.v16i8.p0(ptr %a, i32 1, <16 x i1> %m, <16 x i8> poison)
-  ret <16 x i8> %x
-}
-define void @gather(ptr %a, <16 x i64> %i) {
-  %p = getelementptr float, ptr %a, <16 x i64> %i
-  %x = call <16 x float> @llvm.masked.gather.v16f32.v16p0(
-      <16 x ptr> %p, i32 4, <16 x i1> splat (i1 true), <16 x float> poison)
-  store <16 x float> %x, ptr %a, align 4
-  ret void
-}
-define void @half_convert(ptr %a, ptr %b) {
-  %x = load half, ptr %a
-  %y = fpext half %x to float
-  store float %y, ptr %b
-  ret void
-}
-define void @half_add(ptr %a) {
-  %x = load half, ptr %a
-  %y = fadd half %x, %x
-  store half %y, ptr %a
-  ret void
-}
-define void @lane_store(ptr %a, <4 x i32> %x) {
-  %y = trunc <4 x i32> %x to <4 x i8>
-  call void @llvm.masked.store.v4i8.p0(
-      <4 x i8> %y, ptr %a, i32 1, <4 x i1> <i1 false, i1 true, i1 false, i1 false>)
-  ret void
-}
-"""
-
-_X86_PROBE = """
-define <16 x bfloat> @bfloat_convert(<16 x float> %a) {
-  %x = fptrunc <16 x float> %a to <16 x bfloat>
-  ret <16 x bfloat> %x
-}
-"""
-"""For x86 alone: LLVM ends the process where an architecture has no way to do it."""
-
-_PRODUCTS = {"dot_mixed": ("zext", "sext"), "dot_signed": ("sext", "sext"), "dot_unsigned": ("zext", "zext")}
-"""Probes for dot products of bytes, and how their operands are widened."""
-
-
-def _is_x86(triple: str) -> bool:
-    return triple.startswith(("x86_64", "i386", "i686"))
-
-
-def _probe_text(x86: bool) -> str:
-    """The probe functions, among them sums of products of bytes: LLVM knows if one instruction does them."""
-    parts = [_PROBE, _X86_PROBE if x86 else "", "declare i32 @llvm.vector.reduce.add.v64i32(<64 x i32>)"]
-    for name, (first, second) in _PRODUCTS.items():
-        parts.append(f"""
-define i32 @{name}(<64 x i8> %a, <64 x i8> %b) {{
-  %x = {first} <64 x i8> %a to <64 x i32>
-  %y = {second} <64 x i8> %b to <64 x i32>
-  %z = mul nsw <64 x i32> %x, %y
-  %r = call i32 @llvm.vector.reduce.add.v64i32(<64 x i32> %z)
-  ret i32 %r
-}}""")
-    return "\n".join(parts)
-
-
 @cache
 def _probe(triple: str, cpu: str, features: str) -> Machine:
-    x86 = _is_x86(triple)
-    data_layout, text = _compiled_probes(triple, cpu, features)
+    x86 = is_x86(triple)
+    data_layout, text = compiled_probes(triple, cpu, features)
     arm = triple.startswith(("aarch64", "arm64"))
     bits = 128
     if x86:
@@ -353,43 +227,11 @@ def _probe(triple: str, cpu: str, features: str) -> Machine:
         has_range=bits == 512 and "vcvtqq2pd" in text["long_convert"],  # they came together
         has_byte_masks=bits > 128 and "vmovdqu8" in text["byte_mask"],
         instructions=(
-            *(name for name, known in _dot_products(text).items() if known),
+            *(name for name, known in dot_products(text).items() if known),
             *_matrix_tiles(triple, cpu, features),
         ),
         widens_lane_stores=x86 and not re.search(r"\b(movb|v?pextrb)\b", text["lane_store"]),
     )
-
-
-def _compiled_probes(triple: str, cpu: str, features: str) -> tuple[str, dict[str, str]]:
-    """The data layout of a machine, and its assembly of each probe function."""
-    try:
-        module = llvm.parse_assembly(_probe_text(_is_x86(triple)), llvm.create_context())
-    except RuntimeError as error:  # not a fault of the machine: the LLVM under us is too old for the text
-        raise BuildError(f"llvmlite {llvm.llvm_version_info} cannot read current LLVM IR: {error}") from None
-    with _listening() as complaints:
-        tm = new_target_machine(triple, cpu, features)
-    if complaints:  # going on, LLVM may end the process
-        raise TargetError(
-            f"a target for {triple} with -mcpu={cpu}: LLVM {llvm.llvm_version_info[0]} says "
-            f"{complaints[0]}; use a name that `llc -mcpu=help` lists"
-        )
-    module.triple, data_layout = triple, str(tm.target_data)
-    module.data_layout = data_layout
-    return data_layout, _functions(str(tm.emit_assembly(module)))
-
-
-def _dot_products(text: Mapping[str, str]) -> dict[str, bool]:
-    """Which instructions of tensor intrinsics the machine has, from the assembly of the probes.
-
-    The conversion to bfloat16 tells of the products of bfloat16, which come with its 512-bit form.
-    """
-    convert = text["bfloat_convert"]
-    return {
-        "vpdpbusd": "vpdpbusd" in text["dot_mixed"],
-        "vdpbf16ps": "vcvtneps2bf16" in convert and "zmm" in convert,
-        "sdot": bool(re.search(r"\bsdot\b", text["dot_signed"])),
-        "udot": bool(re.search(r"\budot\b", text["dot_unsigned"])),
-    }
 
 
 def _matrix_tiles(triple: str, cpu: str, features: str) -> tuple[str, ...]:
@@ -407,48 +249,3 @@ def _matrix_tiles(triple: str, cpu: str, features: str) -> tuple[str, ...]:
     dtypes = {"bfloat16": "amx-bf16", "int8": "amx-int8", "uint8": "amx-int8"}
     found = {one: dtypes[first] for (first, *_), one in MATRIX_TILES.items()}
     return tuple(one for one, feature in found.items() if has("amx-tile") and has(feature))
-
-
-@contextmanager
-def _listening() -> Iterator[list[str]]:
-    """Collect LLVM's complaints, of which it tells standard error alone; what others write there, they get.
-
-    That comes a moment later, and not from processes that are started meanwhile.
-    """
-    with _LISTENING, _diverted() as complaints:
-        yield complaints
-
-
-@contextmanager
-def _diverted() -> Iterator[list[str]]:
-    complaints: list[str] = []
-    try:
-        saved = os.dup(2)
-    except OSError:  # the process has none
-        yield complaints
-        return
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield complaints
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-            file.seek(0)
-            lines = file.readlines()
-            of_llvm = [line for line in lines if b"is not a recognized" in line]
-            complaints += [line.decode(errors="replace").strip() for line in of_llvm]
-            with suppress(OSError), open(2, "wb", closefd=False) as true:
-                true.writelines(line for line in lines if line not in of_llvm)
-
-
-def _functions(assembly: str) -> dict[str, str]:
-    """The assembly of each probe function, by name."""
-    names = (*re.findall(r"^define .*@(\w+)\(", _PROBE + _X86_PROBE, re.MULTILINE), *_PRODUCTS)
-    parts: dict[str, list[str]] = {name: [] for name in names}
-    current: list[str] = []
-    for line in assembly.splitlines():
-        label = line.split(":")[0].lstrip("_") if ":" in line else ""
-        current = parts.get(label, current)
-        current.append(line)
-    return {name: "\n".join(lines) for name, lines in parts.items()}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import llvmlite.binding as llvm
 
-from ansor.codegen.machine import initialize_llvm
+from ansor.codegen.target_machines import initialize_llvm
 from ansor.errors import BuildError
 from ansor.locks import fork_safe_lock
 
