@@ -14,7 +14,8 @@ from costmodel import DraftedModel
 from tests.device_kernels import needs_opencl
 from tests.search_fakes import logged
 
-TRIALS, CUT = 40, 24
+ROUND, CUT, TRIALS = 6, 9, 15
+"""Programs of a round, those before the run was ended, and all."""
 SIZES = (40, 48, 36)
 SMALL_GPU = HardwareParams(-1, 16, 64, 32768, 2**31 - 1, 256, 8, 32)
 """Blocks of warps and virtual threads, which PoCL's own figures leave no room for."""
@@ -43,7 +44,7 @@ def tuned(
             policy = policy_of(task)
             options = ansor.TuningOptions(
                 num_measure_trials=trials,
-                num_measures_per_round=16,
+                num_measures_per_round=ROUND,
                 early_stopping=None,
                 builder=builder,
                 runner=runner,
@@ -79,7 +80,7 @@ def test_the_same_results_give_the_same_candidates(
     runner = ansor.SimulatedRunner(log)
     options = ansor.TuningOptions(
         num_measure_trials=TRIALS,
-        num_measures_per_round=16,
+        num_measures_per_round=ROUND,
         early_stopping=None,
         builder=ansor.NullBuilder(),
         runner=runner,

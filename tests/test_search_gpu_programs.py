@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -98,8 +99,13 @@ def test_limits_of_unrolling_that_change_nothing_give_one_plan() -> None:
     assert max(counts) > 1
 
 
+@pytest.fixture(scope="module")
+def workers(quick_pocl: None) -> Iterator[tuple[LocalBuilder, LocalRunner]]:
+    with LocalBuilder(timeout=60) as builder, LocalRunner(60, 1, 1, 0) as runner:
+        yield builder, runner
+
+
 @each_device_of_workers
-@pytest.mark.usefixtures("quick_pocl")
 @pytest.mark.parametrize(
     ("func", "args"),
     [
@@ -110,22 +116,21 @@ def test_limits_of_unrolling_that_change_nothing_give_one_plan() -> None:
     ],
 )
 def test_a_search_on_a_device_measures_right_programs(
-    kind: str, func: str, args: tuple[int, ...], tmp_path: Path
+    kind: str, func: str, args: tuple[int, ...], workers: tuple[LocalBuilder, LocalRunner], tmp_path: Path
 ) -> None:
     task = ansor.SearchTask(func=func, args=args, target=kind)
     log = tmp_path / "log.json"
-    with LocalBuilder(timeout=60) as builder, LocalRunner(60, 1, 1, 0) as runner:
-        options = ansor.TuningOptions(
-            num_measure_trials=8,
-            num_measures_per_round=4,
-            builder=builder,
-            runner=runner,
-            measure_callbacks=[ansor.RecordToFile(log)],
-            verbose=0,
-        )
-        params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
-        result = task.tune(options, ansor.SketchPolicy(task, params=params))
-    assert result.trials == 8
+    options = ansor.TuningOptions(
+        num_measure_trials=4,
+        num_measures_per_round=2,
+        builder=workers[0],
+        runner=workers[1],
+        measure_callbacks=[ansor.RecordToFile(log)],
+        verbose=0,
+    )
+    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    result = task.tune(options, ansor.SketchPolicy(task, params=params))
+    assert result.trials == 4
     errors = [
         (measured.error_no, measured.error_msg) for _, measured in load_records(str(log)) if measured.error_no
     ]
