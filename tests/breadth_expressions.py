@@ -22,6 +22,8 @@ from ansor.workloads.catalogue import Array
 
 SHAPE = (14, 37)
 """Of all operands: awkward, and with room for every pair of special values."""
+TOGETHER = 8
+"""Operators of a stage."""
 
 Exact = Callable[..., Array]
 
@@ -410,15 +412,20 @@ def operators(dtype: str) -> list[Operator]:
 
 
 def computations(dtype: str, chosen: Sequence[Operator]) -> list[Tensor]:
-    """The inputs that are needed, at most three, and one element-wise output per operator."""
+    """The inputs that are needed, at most three, and one output per operator, some of each stage.
+
+    Their loops, which are the same, need not be lowered and compiled for every operator.
+    """
     needed = max(op.arity for op in chosen)
     inputs = [te.placeholder(SHAPE, dtype, f"X{number}") for number in range(needed)]
-    outputs = [
-        te.compute(
+    outputs: list[Tensor] = []
+    for first in range(0, len(chosen), TOGETHER):
+        stage = te.compute(
             SHAPE,
-            lambda i, j, op=op: op.build(*(x[i, j] for x in inputs[: op.arity])),
-            name=f"Y{number}",
+            lambda i, j, some=chosen[first : first + TOGETHER]: tuple(
+                op.build(*(x[i, j] for x in inputs[: op.arity])) for op in some
+            ),
+            name=f"Y{first}",
         )
-        for number, op in enumerate(chosen)
-    ]
+        outputs += stage if isinstance(stage, tuple) else [stage]
     return [*inputs, *outputs]
