@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from tests.paths import walk
 from tests.sketches_cases import HARDWARE
 
 PROGRAMS = 2
-_DRAWN = 12
+_DRAWN, _DRAWS = 4, 3
 _PARAMS = {**REFERENCE_SPACE, "cpu_fuse_all_vectors": 1}
 """So that all loops may be vectors that a search may vectorize, and none is along a short axis on purpose."""
 _SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
@@ -91,7 +92,9 @@ class Case:
         """The first two different random programs that compute something in a vectorized loop."""
         task = Task.create(ComputeDAG(self.tensors), "[]", target, hardware_params=HARDWARE)
         chosen: dict[str, tuple[State, LoopNest]] = {}
-        for state in sample_programs(task, _DRAWN, np.random.default_rng(0), _PARAMS):
+        rng = np.random.default_rng(0)
+        drawn = (sample_programs(task, _DRAWN, rng, _PARAMS) for _ in range(_DRAWS))
+        for state in chain.from_iterable(drawn):
             nest = lower(state, self.tensors, limits=machine.register_limits)
             if vector_computations(nest):
                 chosen.setdefault(str(nest), (state, nest))

@@ -24,6 +24,6 @@ def test_random_vector_programs_compute_the_workload(case: Case) -> None:
     programs = case.programs(machine, "llvm")
     assert len(programs) == PROGRAMS
     for state, nest in programs:
-        module = ansor.build(state, case.tensors, "llvm")
+        module = ansor.build(nest, target="llvm")
         assert vector_path(nest, module.get_source("ll")) is None, f"{state}\n{nest}"
         assert case.fault(module(*case.arrays)) is None, f"{state}\n{state.steps}"
