@@ -91,7 +91,7 @@ def check_device(form: Form, values: np.ndarray, plain: LoopNest, full: State) -
 
 @pytest.mark.parametrize("name", TASKS)
 def test_rows_of_gpu_programs_are_what_a_count_over_each_nest_says(name: str) -> None:
-    populations = sample(TASKS[name], 10, 3)
+    populations = sample(TASKS[name], 4, 3)
     parts = [check_population(TASKS[name], one) for one in populations]
     sum(parts, Compared()).check_most(accesses=0.9)
     by_warps = ["TensorCores" in one.family.sketch.rules for one in populations]
@@ -119,7 +119,7 @@ def unrolled_in(nest: LoopNest) -> dict[str, int]:
 def test_loops_are_unrolled_as_kernels_have_them(name: str) -> None:
     """By pragmas, over the elements of private arrays, and over virtual threads."""
     agree = total = 0
-    for population in sample(TASKS[name], 12, 5):
+    for population in sample(TASKS[name], 6, 5):
         form = Form.of_population(population)
         statements = statements_of(form, DEVICE)
         columns = pack([form], [statements])
