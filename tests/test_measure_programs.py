@@ -229,9 +229,23 @@ MUTATIONS = [
 ]
 
 
+def emit_nest(inp: MeasureInput) -> EmittedProgram:
+    """Emit a loop nest that stands in the place of a state."""
+    nest: LoopNest = inp.state  # type: ignore[assignment]
+    machine = Machine.host()
+    return EmittedProgram(emit_llvm(nest, machine, ENTRY), ENTRY, machine.to_json())
+
+
+@pytest.fixture(scope="module")
+def nest_builder() -> Iterator[LocalBuilder]:
+    with LocalBuilder(n_parallel=1, emit=emit_nest) as made:
+        yield made
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("schedule", [tiled, "rows"])
 def test_mutation_is_caught(
+    nest_builder: LocalBuilder,
     runner: LocalRunner,
     mutation: Callable[[Stmt], Stmt | None],
     schedule: Callable[[ComputeDAG], State] | str,
@@ -246,15 +260,8 @@ def test_mutation_is_caught(
     nest = lower(state, list(dag.tensors), name=ENTRY)
     INPUT[:] = [nest.params[0]]
     broken = replace(nest, body=rebuild(nest.body, mutation))
-    machine = Machine.host()
-
-    def emit(inp: MeasureInput) -> EmittedProgram:
-        program: LoopNest = inp.state  # type: ignore[assignment]
-        return EmittedProgram(emit_llvm(program, machine, ENTRY), ENTRY, machine.to_json())
-
-    with LocalBuilder(n_parallel=1, emit=emit) as builder:
-        inputs = [MeasureInput(task, program) for program in (broken, nest)]  # type: ignore[arg-type]
-        bad, good = runner.run(inputs, builder.build(inputs))
+    inputs = [MeasureInput(task, program) for program in (broken, nest)]  # type: ignore[arg-type]
+    bad, good = runner.run(inputs, nest_builder.build(inputs))
     assert bad.error_no in (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.RUNTIME_DEVICE), bad
     assert good.ok, good
 
