@@ -8,13 +8,13 @@ reads a nest's loops and evaluates its indices, this knows no rule about loops a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
 from ansor.ir.code_size import is_product
-from ansor.ir.nest import Alloc, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store
-from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Not, Select, Var, children
+from ansor.ir.nest import Alloc, For, If, Let, LoopKind, LoopNest, Seq, Stmt, Store, sub_statements
+from ansor.te.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Not, Select, Var, children, free_vars
 from tests.paths import walk
 
 Point = dict[Var, int]
@@ -184,5 +184,56 @@ _OPERATIONS = {
 
 def products_made(nest: LoopNest) -> int:
     """How many times a run of a nest stores what multiplies floats."""
-    run = Executed.of(nest)
-    return sum(count for one, count in run.passed.items() if any(map(is_product, walk(one.value))))
+    return stores_made(nest, lambda store: any(map(is_product, walk(store.value))))
+
+
+def stores_made(nest: LoopNest, chosen: Callable[[Store], bool]) -> int:
+    """How many times a run of a nest passes the guards of the stores that are `chosen`."""
+    return _Passed(chosen).times(nest.body, {})
+
+
+@dataclass
+class _Passed:
+    """Counts runs of stores.
+
+    Iterations of a loop are alike, and one of them is run, where no guard, length or value of a name within
+    depends on its variable.
+    """
+
+    chosen: Callable[[Store], bool]
+    _about: dict[int, tuple[bool, frozenset[Var]]] = field(default_factory=dict)
+
+    def about(self, stmt: Stmt) -> tuple[bool, frozenset[Var]]:
+        """Whether stores within are chosen, and the variables that say how often these are run."""
+        found = self._about.get(id(stmt))
+        if found is None:
+            inner = [self.about(one) for one in sub_statements(stmt)]
+            any_chosen = self.chosen(stmt) if isinstance(stmt, Store) else any(one for one, _ in inner)
+            asked = frozenset[Var]().union(*(variables for _, variables in inner))
+            match stmt:
+                case If(cond=decides) | For(extent=Expr() as decides) | Let(value=decides):
+                    asked |= free_vars(decides)
+            found = self._about[id(stmt)] = any_chosen, asked
+        return found
+
+    def times(self, stmt: Stmt, at: Point) -> int:
+        """How many chosen stores a run of a statement makes."""
+        if not self.about(stmt)[0]:
+            return 0
+        match stmt:
+            case For(var=var, extent=extent, body=body):
+                count = extent if isinstance(extent, int) else value_of(extent, at)
+                if var in self.about(body)[1]:
+                    return sum(self.times(body, {**at, var: value}) for value in range(count))
+                return count and count * self.times(body, at)
+            case If(cond=cond, then=then, other=other):
+                taken = then if value_of(cond, at) else other
+                return 0 if taken is None else self.times(taken, at)
+            case Let(var=var, value=value, body=body):
+                try:
+                    return self.times(body, {**at, var: value_of(value, at)})
+                except UnknownValueError:
+                    return self.times(body, at)
+            case Store():
+                return 1
+        return sum(self.times(one, at) for one in sub_statements(stmt))

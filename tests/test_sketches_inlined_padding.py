@@ -58,13 +58,13 @@ def _any_padding_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sketches.inlined_padding.LITTLE", np.inf)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "name", ["conv2d", "conv3d", "depthwise_conv2d", "max_pool2d", "avg_pool2d", "transposed_conv2d"]
 )
 def test_programs_with_inlined_padding_compute_the_expression(name: str, seed: int) -> None:
     """Interpreted, which notices every read out of bounds, and compiled."""
-    states = inlined_programs(name, np.random.default_rng([seed, 17]), 3)
+    states = inlined_programs(name, np.random.default_rng([seed, 17]), 2)
     assert states
     for state in states:
         check_program(state)
