@@ -343,6 +343,7 @@ def test_features_count_every_use_of_an_instruction_once_and_what_it_waits_for()
     assert {name: values[INDEX[name]] for name in expected} == pytest.approx(expected)
 
 
+@pytest.mark.usefixtures("small_searches")
 @pytest.mark.parametrize(
     ("args", "instruction"),
     [
