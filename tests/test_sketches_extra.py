@@ -543,8 +543,8 @@ def test_what_belongs_to_a_whole_row_is_read_along_no_other_axis() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_programs_compute_the_expression(name: str) -> None:
     """Interpreted with a check for races, and compiled; lengths that do not divide among them."""
-    states = [p.materialize(row) for p, row in SPACES[name].space.sample(8, rng(3)).in_order()]
-    assert len(states) == 8
+    states = [p.materialize(row) for p, row in SPACES[name].space.sample(4, rng(3)).in_order()]
+    assert len(states) == 4
     for state in states:
         check_program(state)
         check_results(state)
@@ -582,7 +582,7 @@ def test_programs_are_found_again_as_rows(name: str) -> None:
 def test_children_are_legal_and_right(name: str) -> None:
     """Mutants of every kind, and programs crossed between families."""
     neighbourhood = SPACES[name]
-    populations = neighbourhood.space.sample(24, rng(11)).populations
+    populations = neighbourhood.space.sample(10, rng(11)).populations
     children: list[Population] = []
     for parents in populations:
         for mutation, _ in CPU_MUTATIONS:
@@ -596,10 +596,11 @@ def test_children_are_legal_and_right(name: str) -> None:
         children += crossover(parents, donors, neighbourhood, rng(3)).populations
     legal = [repaired(child, neighbourhood.space.context) for child in children if len(child)]
     assert legal
+    case = Case.of(legal[0].materialize(0))
     for child in legal:
         state = child.materialize(0)
         check_program(state)
-        Case.of(state).check_interpreted(lowered(state))
+        case.check_interpreted(lowered(state))
 
 
 def _met_again(x: Tensor) -> Tensor:
