@@ -153,11 +153,11 @@ def test_their_records_are_comments_to_tvm_and_come_back() -> None:
     assert inp.state.replay(task.compute_dag).steps == state.steps
 
 
-@pytest.mark.parametrize("shape", [(12, 256), (9, 300), (50, 272), (8, 520)])
+@pytest.mark.parametrize("shape", [(12, 256), (9, 260), (18, 272), (8, 514)])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_their_programs_follow_the_laws(name: str, shape: tuple[int, int]) -> None:
     _, states = pipelined_programs(list(get_workload(name).tensors(*shape)), 120)
-    for state in states[:8]:
+    for state in states[:4]:
         check_program(state)
         check_all(Case.of(state))
     sums = [s.buffer for state in states for s in walk_statements(lower(state).body) if isinstance(s, Alloc)]
