@@ -6,7 +6,7 @@ graph. Everything else about a program is compared with it, or with another form
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ansor.ir.nest import For, LoopNest, Store, walk_statements
 from ansor.ir.simplify import Bounds, simplify
 from ansor.ir.verify import check_nest
 from ansor.runtime.build import build
+from ansor.runtime.module import Module
 from ansor.schedule.lowering import lower
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
@@ -102,8 +103,11 @@ class Case:
 
     def check_compiled(self, nest: LoopNest) -> None:
         """Compiled code gives what the interpreter of the graph gives, wherever its outputs lie in memory."""
-        kernel = build(nest, target="llvm", name="kernel")
-        for offset in (0, 1) if nest.streamed else (0,):
+        self.check_kernel(build(nest, target="llvm", name="kernel"), (0, 1) if nest.streamed else (0,))
+
+    def check_kernel(self, kernel: Module, offsets: Sequence[int] = (0,)) -> None:
+        """The same of a function that is there, with outputs so many elements behind a cache line's start."""
+        for offset in offsets:
             arrays = [
                 a if t in self.inputs else _moved(a, t.dtype, offset)
                 for t, a in zip(self.state.dag.tensors, self.arrays(), strict=True)
