@@ -138,7 +138,7 @@ def _looking(cfg: ansor.Config, n: int) -> tuple[ansor.Schedule, list[te.Tensor]
 def test_choices_are_read_off_the_steps_that_they_make() -> None:
     task = ansor.TemplateTask(ansor.template("tests.looking", override=True)(_looking), (64,))
     legal = 0
-    for index in np.random.default_rng(1).integers(task.config_space.size, size=80).tolist():
+    for index in np.random.default_rng(1).integers(task.config_space.size, size=44).tolist():
         try:
             state = task.state_of(index)
         except ScheduleError:  # A vectorized loop further out.
