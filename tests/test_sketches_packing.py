@@ -295,7 +295,7 @@ def test_the_parameter_is_checked() -> None:
 def test_packed_programs_compute_the_expression(name: str) -> None:
     """Compiled; prime extents, extents of one, stages moved and inlined by sampling."""
     space = SPACES[name]
-    programs = sample_programs(task_of(SMALL[name]()), 8, np.random.default_rng(7), space=space)
+    programs = sample_programs(task_of(SMALL[name]()), 4, np.random.default_rng(7), space=space)
     inputs = random_inputs(programs[0], 3)
     dag = programs[0].dag
     expected = evaluate(dag.outputs, inputs)
@@ -313,7 +313,7 @@ def test_programs_with_packed_windows_compute_the_expression(name: str) -> None:
     kept = tuple(sketch for sketch in space.sketches if packed_stages(sketch.state))
     assert kept
     only = ProgramSpace(space.context, kept, space.annotators)
-    for state in sample_programs(case, 12, np.random.default_rng(7), space=only):
+    for state in sample_programs(case, 5, np.random.default_rng(7), space=only):
         check_program(state)
         check_all(Case.of(state))
 

@@ -228,7 +228,7 @@ def test_random_programs_compute_the_convolution(args: tuple[int, ...], params: 
     tolerance = replace(output_tolerance(task.compute_dag.outputs[0]), scale=rms(expected))
     space = ProgramSpace.of(task, params)
     blocked = 0
-    for population in space.sample(8, rng).populations:
+    for population in space.sample(5, rng).populations:
         for row in range(len(population)):
             state = population.materialize(row)
             blocked += state.stage_id("Products") in state.attach
