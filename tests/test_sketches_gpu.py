@@ -142,7 +142,7 @@ def test_the_printed_sketches_do_not_change_by_binding() -> None:
 # -- laws ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
 def test_every_sampled_gpu_program_is_complete_and_fits(name: str, seed: int) -> None:
     sample = space_of(name).sample(10, rng(seed))
@@ -168,7 +168,7 @@ def test_bounds_of_columns_are_those_of_programs(name: str, seed: int) -> None:
                 assert own == {loop: extents[loop] for loop in own}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(GPU_SMALL)), st.integers(0, 2**31))
 def test_limits_of_columns_are_those_of_nests(name: str, seed: int) -> None:
     """Of lengths drawn without a thought of limits, columns and kernels refuse the same ones."""

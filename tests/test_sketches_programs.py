@@ -42,7 +42,7 @@ def check_values(states: list[State], seed: int) -> None:
                 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(SPACES)), st.integers(0, 2**31))
 def test_sampled_programs_compute_the_expression(name: str, seed: int) -> None:
     """Prime extents, extents of one, zero rank, reductions, chains: three random programs each."""
@@ -95,7 +95,7 @@ def grow(data: st.DataObject, tensors: list[Tensor], last: Tensor, number: int) 
     return te.compute((rows, width), lambda i, j: te.sum(last[i, k] * side[k, j], axis=k), name=name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_random_chains_compute_the_expression(data: st.DataObject) -> None:
     """One to four random operations in a row, some with further inputs; four random programs each."""
