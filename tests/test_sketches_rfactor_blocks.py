@@ -173,6 +173,7 @@ def test_a_reduction_that_another_one_reads_is_shared_as_well() -> None:
 # -- programs ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("quick_pocl")
 @pytest.mark.parametrize("name", CASES)
 def test_programs_are_right(name: str) -> None:
     """Interpreted, which finds races, and on a device; those with shuffles, too."""

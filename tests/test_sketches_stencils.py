@@ -306,6 +306,7 @@ def test_what_is_read_beyond_an_edge_is_tiled_as_other_stencils_are(
     assert "StencilTiling(Mean2)" in decisions(image(64, 64))
 
 
+@pytest.mark.usefixtures("quick_pocl")
 @pytest.mark.parametrize("image", [replicated, torus])
 def test_programs_for_gpus_read_beyond_an_edge(image: Callable[[int, int], list[Tensor]]) -> None:
     if why_no_device("opencl"):
