@@ -1,6 +1,7 @@
 """Loops that the schedule left alone become vector code where that is legal."""
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -172,12 +173,9 @@ def test_the_pieces_of_a_fused_loop_of_any_length_go_around_no_end():
     assert [line for line in lines if line.startswith("if ") and "n*m" not in line] == []
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize("factor", [None, 5, 32])
-@pytest.mark.parametrize("inner", [(), (3,), (2, "p")])
-@settings(max_examples=6, deadline=None)
-@given(rows=st.integers(0, 9), columns=st.integers(0, 60))
-def test_fused_loops_of_any_length_compute_the_same(parallel, factor, inner, rows, columns):
+@cache
+def fused(parallel, factor, inner):
+    """A loop over all axes: its state, what it calls its sizes, its nest and that compiled."""
     n, m, p = te.var("n"), te.var("m"), te.var("p")
     shape = (n, m, *(p if extent == "p" else extent for extent in inner))
     X, W = te.placeholder(shape, name="X"), te.placeholder((shape[-1],), name="W")
@@ -188,11 +186,21 @@ def test_fused_loops_of_any_length_compute_the_same(parallel, factor, inner, row
         loop, _ = s[Y].split(loop, factor=factor)
     if parallel:
         s[Y].parallel(loop)
-    sizes = {n: rows, m: columns, p: 7}
-    case = Case.of(s.state, {size: value for size, value in sizes.items() if size in shape})
     nest = lower(s, limits=LIMITS)
+    sizes = [size for size in (n, m, p) if size in shape]
+    return s.state, sizes, nest, build(nest, target="llvm", name="kernel")
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("factor", [None, 5, 32])
+@pytest.mark.parametrize("inner", [(), (3,), (2, "p")])
+@settings(max_examples=6, deadline=None)
+@given(rows=st.integers(0, 9), columns=st.integers(0, 60))
+def test_fused_loops_of_any_length_compute_the_same(parallel, factor, inner, rows, columns):
+    state, sizes, nest, kernel = fused(parallel, factor, inner)
+    case = Case.of(state, dict(zip(sizes, (rows, columns, 7), strict=False)))
     case.check_interpreted(nest, check_races=True)
-    case.check_compiled(nest)
+    case.check_kernel(kernel)
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65])
