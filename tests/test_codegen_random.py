@@ -203,7 +203,7 @@ def check(seed: int, machine: Machine | None = None) -> None:
 
 @pytest.mark.parametrize("block", range(6))
 def test_random_nests_match_the_interpreter(block: int) -> None:
-    for seed in range(25 * block, 25 * block + 25):
+    for seed in range(12 * block, 12 * block + 12):
         check(seed)
 
 

@@ -190,7 +190,7 @@ def test_convolutions_ask_at_borders_only(stride: int, rows: int, columns: int) 
     check_results(state)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels, strides, paddings and tiles of any size, that do not divide among them, worth it or not."""
     monkeypatch.setattr("ansor.ir.passes.choices.ENOUGH_INSIDE", 0.01)
@@ -198,7 +198,7 @@ def test_random_convolutions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(seed)
     kernel, stride = int(rng.integers(4, 8)), int(rng.integers(1, 3))
     padding = int(rng.integers(1, kernel))
-    height, width = (int(n) for n in rng.integers(12, 34, 2))
+    height, width = (int(n) for n in rng.integers(12, 24, 2))
     tensors = list(workloads.conv2d(1, height, width, 3, 12, kernel, stride, padding))
     state = State.initial(ComputeDAG(tensors))
     state = state.compute_inline(next(i for i, stage in enumerate(state.stages) if stage.op.name == "Pad"))
