@@ -204,7 +204,7 @@ def test_a_row_and_its_state_have_the_same_features_and_only_streaming_tells_the
 def test_a_reduction_is_told_to_stream_where_lowering_lets_it() -> None:
     tensors = get_workload("matmul").tensors(4 * LARGE, 4 * LARGE, 64)
     task = ansor.SearchTask(compute_dag=tensors, target=ZEN4)
-    sampled = ProgramSpace.of(task, ON).sample(60, np.random.default_rng(0)).populations
+    sampled = ProgramSpace.of(task, ON).sample(24, np.random.default_rng(0)).populations
     seen = set()
     for population in map(streaming, sampled):
         (at,) = population.family.positions(ColumnKind.STREAM)
