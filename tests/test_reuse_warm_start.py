@@ -74,6 +74,8 @@ def test_refitted_programs_compute_the_same(name: str, how: Refit) -> None:
     entry = CATALOGUE[name]
     old, new = (SearchTask(func=entry.registered_name, args=list(args), target=HOST) for args in SHAPES[name])
     rng = np.random.default_rng(0)
+    tensors = list(new.compute_dag.tensors)
+    default = ansor.build(State.initial(new.compute_dag), tensors, target=new.target)
     fitted = 0
     for state in sample_programs(old, 4, rng):
         try:
@@ -81,9 +83,7 @@ def test_refitted_programs_compute_the_same(name: str, how: Refit) -> None:
         except ScheduleError:
             continue
         fitted += 1
-        tensors = list(new.compute_dag.tensors)
         arrays = [rng.random(t.shape).astype(np.float32) for t in new.compute_dag.inputs]
-        default = ansor.build(State.initial(new.compute_dag), tensors, target=new.target)
         module = ansor.build(other, tensors, target=new.target)
         np.testing.assert_allclose(module(*arrays), default(*arrays), rtol=1e-4, atol=1e-5)
         assert str(other) == str(State.replay(new.compute_dag, other.steps))
@@ -160,6 +160,7 @@ def test_what_was_measured_again_counts(tmp_path: Path, apart: bool) -> None:
     assert program_key(states[0]) == program_key(first)
 
 
+@pytest.mark.usefixtures("small_searches")
 def test_candidates_are_measured_first_and_only_once(neighbours: Path, tmp_path: Path) -> None:
     task, log = matmul_task(32), tmp_path / "log.json"
     start = WarmStart(neighbours, count=6)
