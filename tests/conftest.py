@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
 from ansor.task import host
 from measure import LocalBuilder, LocalRunner
-from search import params
+from search import options, params
 
 
 @pytest.hookimpl(wrapper=True)
@@ -72,6 +73,15 @@ def runner() -> Iterator[LocalRunner]:
     """One that hardly times: what matters is whether answers are right."""
     with LocalRunner(timeout=20.0, number=1, min_repeat_ms=0.01, num_threads=2) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def kept_workers(builder: LocalBuilder, runner: LocalRunner) -> Iterator[None]:
+    """Searches that are given no builder and no runner share these: workers take long to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(options, "LocalBuilder", lambda: nullcontext(builder))
+        patch.setattr(options, "LocalRunner", lambda: nullcontext(runner))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,13 @@ that name. An `output` block is what the block before it prints, where a line `.
 """
 
 import io
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from ansor import knobs
 from ansor.intrinsics import pattern
 from ansor.schedule.manual import Schedule, StageHandle
 from ansor.task import registry
-from search.cli import cli
+from search.cli import cli, run
 from tests.documentation import (
     LOOKED_AT,
     PAGES,
@@ -55,12 +53,7 @@ class Execution:
         self.directory = directory
         self.scope: dict[str, Any] = {"__name__": "documentation"}
         self.printed = ""
-        commands = directory / "bin"
-        commands.mkdir()
-        script = commands / "ansor"
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ansor "$@"\n')
-        script.chmod(0o755)
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{commands}:{os.environ['PATH']}"}
+        self.catalogue = dict(registry._FUNCTIONS)
 
     def run(self, block: Block) -> None:
         if block.kind == "output":
@@ -78,16 +71,21 @@ class Execution:
             self.printed = out.getvalue()
 
     def shell(self, block: Block) -> None:
-        done = subprocess.run(
-            ["sh", "-e", "-c", block.text],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{block.place}: {done.stderr}"
-        self.printed = done.stdout
+        """Run commands one after another: `ansor` in this process, each with the catalogue of a new one."""
+        self.printed = ""
+        for line in block.text.splitlines():
+            name, *words = shlex.split(line)
+            if name == "ansor":
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(registry, "_FUNCTIONS", dict(self.catalogue))
+                    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as error:
+                        code = run(words)
+                self.printed += out.getvalue()
+                assert code == 0, f"{block.place}: {line}\n{error.getvalue()}"
+            else:
+                done = subprocess.run([name, *words], capture_output=True, text=True, check=False)
+                self.printed += done.stdout
+                assert done.returncode == 0, f"{block.place}: {line}\n{done.stderr}"
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -101,7 +99,7 @@ def title(program: list[Block]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_searches")
+@pytest.mark.usefixtures("small_searches", "kept_workers")
 @pytest.mark.parametrize("program", PROGRAMS, ids=title)
 def test_programs_run_and_print_what_is_shown(
     program: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
