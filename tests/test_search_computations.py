@@ -21,7 +21,7 @@ from tests.tuning_laws import Machinery, learned_policy, machinery, policy_of_se
 pytestmark = pytest.mark.usefixtures("small_searches")
 
 Array = np.ndarray[Any, Any]
-TRIALS = 8
+TRIALS = 6
 RNG = np.random.default_rng(0)
 
 

@@ -22,9 +22,9 @@ from tests.random_choice import Chooser
 from tests.random_gathers import GATHERS
 from tests.random_graphs import random_graph, random_inputs
 
-ROUND = 4
+ROUND = 3
 """Programs per round: small, so that few trials are several rounds, the later ones bred under the model."""
-POPULATION, GENERATIONS = 48, 2
+POPULATION, GENERATIONS = 24, 1
 
 
 @dataclass
