@@ -178,6 +178,7 @@ def test_a_log_without_an_answer_says_so(task: SearchTask, whole: tuple[Path, Ti
     assert f"{missed} UNKNOWN_ERROR (the log that is replayed does not hold this program)" in str(result)
 
 
+@pytest.mark.usefixtures("small_searches")
 @pytest.mark.parametrize(
     ("other", "named"),
     [
@@ -241,12 +242,12 @@ def test_the_laws_hold_with_the_default_model(task: SearchTask, tmp_path: Path) 
         task.tune(options(trials, log, runner=runner), SketchPolicy(task, params=small, seed=3))
 
     whole = tmp_path / "whole.json"
-    tune(whole, 26)
+    tune(whole, 18)
     lines = whole.read_text().splitlines(keepends=True)
-    for cut in (3, 8, 17, 25):
+    for cut in (3, 8, 17):
         part = tmp_path / f"{cut}.json"
         part.write_text("".join(lines[:cut]))
-        tune(part, 26 - cut)
+        tune(part, 18 - cut)
         assert part.read_text() == whole.read_text()
 
 
@@ -285,12 +286,12 @@ def test_a_model_that_was_taught_the_log_resumes_too(
         task.tune(options(trials, log), policy)
 
     whole = tmp_path / "whole.json"
-    tune(whole, 24, [other])
+    tune(whole, 16, [other])
     lines = whole.read_text().splitlines(keepends=True)
-    for cut in (3, 14, 23):
+    for cut in (3, 14):
         part = tmp_path / f"{cut}.json"
         part.write_text("".join(lines[:cut]))
-        tune(part, 24 - cut, [other, part])
+        tune(part, 16 - cut, [other, part])
         assert part.read_text() == whole.read_text(), f"cut after {cut} records"
 
 
@@ -321,13 +322,13 @@ def test_a_model_that_was_taught_a_log_with_finals_resumes_too(
 
 def test_one_policy_used_twice_makes_the_log_of_one_run(task: SearchTask, tmp_path: Path) -> None:
     whole, twice = tmp_path / "whole.json", tmp_path / "twice.json"
-    task.tune(options(22, whole), SketchPolicy(task, params=PARAMS, seed=3))
+    task.tune(options(16, whole), SketchPolicy(task, params=PARAMS, seed=3))
     policy = SketchPolicy(task, params=PARAMS, seed=3)
-    for trials in (10, 12):
+    for trials in (6, 10):
         assert task.tune(options(trials, twice), policy).trials == trials
     assert twice.read_text() == whole.read_text()
     assert isinstance(policy.model, DraftedModel)
-    assert policy.model.num_records == 22
+    assert policy.model.num_records == 16
 
 
 @pytest.mark.parametrize("work", ["locate", "fingerprints"])
@@ -336,7 +337,7 @@ def test_a_policy_goes_on_after_an_interrupt_while_it_looks_at_what_was_measured
 ) -> None:
     """What it has found out of measured programs by then is no less than what is so."""
     whole, part = tmp_path / "whole.json", tmp_path / "part.json"
-    task.tune(options(22, whole), SketchPolicy(task, params=PARAMS, seed=3))
+    task.tune(options(16, whole), SketchPolicy(task, params=PARAMS, seed=3))
     policy, original, calls = SketchPolicy(task, params=PARAMS, seed=3), getattr(search.known, work), count()
 
     def interrupted(*arguments: Any) -> Any:
@@ -345,10 +346,10 @@ def test_a_policy_goes_on_after_an_interrupt_while_it_looks_at_what_was_measured
         return original(*arguments)
 
     monkeypatch.setattr(search.known, work, interrupted)
-    first = task.tune(options(22, part), policy)
+    first = task.tune(options(16, part), policy)
     assert first.stop_reason is StopReason.INTERRUPTED
-    assert 0 < first.trials < 22
-    task.tune(options(22 - first.trials, part), policy)
+    assert 0 < first.trials < 16
+    task.tune(options(16 - first.trials, part), policy)
     assert logged(part, task) == logged(whole, task)
 
 
