@@ -56,7 +56,7 @@ def test_programs_that_are_compiled_to_the_same_code_have_the_same_score(name: s
     policy = policy_of(COMPUTATIONS[name])
     assert policy.model.tells_plans_apart
     equal = 0
-    for population in with_other_limits(policy, 24):
+    for population in with_other_limits(policy, 12):
         scores = policy.score([population])
         plans: dict[str, float] = {}
         for row in range(len(population)):
