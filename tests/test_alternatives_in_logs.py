@@ -354,6 +354,7 @@ def test_distilling_keeps_the_best_of_each_algorithm_and_what_they_are_of(
         check_tvm_line(line)
 
 
+@pytest.mark.usefixtures("small_searches")
 def test_the_result_of_a_run_names_the_algorithm(tmp_path: Path) -> None:
     """Where it is an alternative; a log that is only read gives the same."""
     task = task_of()

@@ -9,6 +9,8 @@ import pytest
 import ansor as auto_scheduler
 from ansor import te
 
+pytestmark = pytest.mark.usefixtures("small_searches", "kept_workers")
+
 
 def matmul_add(N: int, L: int, M: int, dtype: str) -> list[te.Tensor]:
     a = te.placeholder((N, L), name="A", dtype=dtype)
