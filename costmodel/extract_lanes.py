@@ -18,7 +18,7 @@ from ansor.ir.passes.lane_reduction import (
     pays,
     strided_load,
 )
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.strides import MOST_APART
 from costmodel.extract_columns import Bools, Columns, Group, Ints
 from costmodel.extract_indices import Floats

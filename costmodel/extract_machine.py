@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ansor.ir.passes.lane_reduction import strided_load
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.strides import MOST_APART
 from ansor.task.device import DeviceModel
 from ansor.task.hardware import HardwareParams

@@ -23,9 +23,9 @@ from typing import Final
 import numpy as np
 
 from ansor.ir.code_size import vectors_in_code
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import MAX_DEPTH
 from ansor.ir.passes.vectorize import LONGEST_ODD_VECTOR
+from ansor.ir.registers import RegisterLimits
 from costmodel.extract_columns import Bools, Columns, Ints
 from costmodel.extract_indices import Floats
 from costmodel.extract_joining import joined_loops

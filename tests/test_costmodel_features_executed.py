@@ -10,7 +10,7 @@ import pytest
 
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Buffer, Store
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.task.task import Task
 from ansor.te.expr import Load, int_value

@@ -14,7 +14,7 @@ from ansor import te
 from ansor.codegen.machine import Machine
 from ansor.dtypes import dtype_info
 from ansor.ir.nest import Alloc, For, LoopKind, LoopNest, Store, sub_statements, walk_statements
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State

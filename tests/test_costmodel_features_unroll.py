@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.task.task import Task
 from costmodel.extract import core_of

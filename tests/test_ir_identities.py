@@ -15,8 +15,8 @@ from ansor.ir.code_size import straight_stores
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.identities import MOST_COPIES, MOST_STORES, skip_identities
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.printer import format_stmt
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import fresh_copy
 from ansor.ir.terms import assumed, needed
 from ansor.ir.verify import check_nest

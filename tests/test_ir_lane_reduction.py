@@ -12,7 +12,7 @@ from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, For, LoopKind, walk_statements
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.verify import check_nest
 from ansor.runtime.build import build
 from ansor.schedule.lowering import lower

@@ -8,10 +8,11 @@ from ansor.ir.bounds import Bounds
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, LoopNest, Store, seq, walk_statements
 from ansor.ir.passes.guards import hoist_guards, remove_known_guards, simplify_guards
-from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.register_tile import promote_accumulators
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.printer import format_nest, format_stmt
 from ansor.ir.ranges import loop_ranges
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import reads_memory, simultaneous
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower

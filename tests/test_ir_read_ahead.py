@@ -9,8 +9,8 @@ from ansor.errors import LogFormatError, ScheduleError
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import Alloc, For, LoopKind, Prefetch, Stmt, sub_statements, walk_statements
 from ansor.ir.passes.read_ahead import ask_for_inputs
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.printer import format_expr
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.verify import check_nest
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule

@@ -12,8 +12,8 @@ from ansor.codegen.llvm import emit_llvm
 from ansor.codegen.machine import Machine
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, seq, walk_statements
 from ansor.ir.passes.private_arrays import unroll_scratch
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.printer import format_stmt
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State

@@ -6,7 +6,7 @@ import pytest
 
 from ansor import te
 from ansor.ir.nest import For, LoopKind, walk_statements
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
 from ansor.te import Tensor

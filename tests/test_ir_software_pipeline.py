@@ -25,8 +25,8 @@ from ansor.ir.nest import (
     walk_statements,
 )
 from ansor.ir.passes import software_pipeline
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.software_pipeline import pipeline_loops
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.verify import check_nest
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.lowering import lower

@@ -12,7 +12,7 @@ import ansor
 from ansor import te
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import For, If, LoopKind, walk_statements
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.runtime.build import build
 from ansor.schedule.lowering import lower
 from ansor.te.interp import evaluate

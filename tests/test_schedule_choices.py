@@ -7,7 +7,7 @@ import pytest
 
 from ansor import te
 from ansor.ir.interp import run_nest
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.lowering import lower

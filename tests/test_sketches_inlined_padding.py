@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ansor import te, workloads
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State

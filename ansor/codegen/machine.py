@@ -23,7 +23,7 @@ from ansor.codegen.probes import compiled_probes, dot_products, is_x86
 from ansor.codegen.target_machines import new_target_machine
 from ansor.errors import TargetError
 from ansor.intrinsics.matrix import MATRIX_TILES
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.task.isa import has_matrix_unit
 
 if TYPE_CHECKING:

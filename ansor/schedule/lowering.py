@@ -24,11 +24,11 @@ from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Prefetch, Stmt
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
 from ansor.ir.passes.pipeline import polish
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.short_rows import join_short_rows
 from ansor.ir.passes.unroll import auto_unroll
 from ansor.ir.passes.vectorize import vectorize_innermost
 from ansor.ir.prefetches import loads_of, may_bring
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
 from ansor.ir.strides import step_of

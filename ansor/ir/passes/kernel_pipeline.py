@@ -26,11 +26,12 @@ from ansor.ir.passes.block_order import order_blocks
 from ansor.ir.passes.guards import simplify_guards
 from ansor.ir.passes.multi_buffers import multi_buffers
 from ansor.ir.passes.private_arrays import unroll_private_arrays
-from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.register_tile import promote_accumulators
 from ansor.ir.passes.swizzle import swizzle
 from ansor.ir.passes.unread import drop_unread
 from ansor.ir.passes.virtual_threads import inject_virtual_threads
 from ansor.ir.ranges import loop_ranges, nest_bounds
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 

@@ -66,7 +66,8 @@ from ansor.te.expr import (
 )
 
 if TYPE_CHECKING:
-    from ansor.ir.passes.register_tile import RegisterLimits, RegisterTile
+    from ansor.ir.passes.register_tile import RegisterTile
+    from ansor.ir.registers import RegisterLimits
 
 REGISTER: Final = "register"
 MOST_VECTORS: Final = 4

@@ -25,10 +25,11 @@ from ansor.ir.passes.guards import settle_guards, simplify_guards
 from ansor.ir.passes.identities import skip_identities
 from ansor.ir.passes.index_set_splitting import split_index_sets
 from ansor.ir.passes.read_ahead import ask_for_inputs
-from ansor.ir.passes.register_tile import RegisterLimits, promote_accumulators
+from ansor.ir.passes.register_tile import promote_accumulators
 from ansor.ir.passes.software_pipeline import pipeline_loops
 from ansor.ir.passes.unchosen import skip_unchosen
 from ansor.ir.ranges import loop_ranges, nest_bounds
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import map_expressions
 from ansor.ir.simplify import simplify
 

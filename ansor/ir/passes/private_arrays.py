@@ -28,8 +28,8 @@ from typing import Final
 from ansor.ir.accesses import Accesses, accesses_of
 from ansor.ir.code_size import registers_of, value_bits
 from ansor.ir.nest import Alloc, Buffer, For, If, LoopKind, Stmt, Store, walk_statements
-from ansor.ir.passes.register_tile import RegisterLimits
 from ansor.ir.passes.unroll import Unrolled, unroll
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import map_statements, reads_memory
 from ansor.te.expr import Var, free_vars, int_value
 

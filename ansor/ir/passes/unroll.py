@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from ansor.ir.code_size import own_instructions, vectors_of
 from ansor.ir.kernel_form import LAUNCH_KINDS
 from ansor.ir.nest import For, LoopKind, Stmt, Store, sub_statements
-from ansor.ir.passes.register_tile import RegisterLimits
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import with_statements
 from ansor.te.expr import int_value
 
