@@ -3,9 +3,9 @@
 Reading order: `record` (what a measurement is), `log` (how it is kept) and `append`, `settled` (which record
 of a program counts), `groups` (which records are of one task), `best` and `distill` (how one is chosen);
 `pool`, `process`, `worker` and `wire` (processes that may die); `builder` and `runner`, whose work inside a
-worker is `jobs` with `arguments`, `arena` and `check`; `reference` with `fill` and `masks` (what the right
-answer is), `reducers` (why there may be several); `measurer` with `answers` (all of it together); `simulate`
-(none of it).
+worker is `jobs` with `arguments`, `arena` and `check`; `reference` with `fill`, `tolerance` and `masks` (what
+the right answer is), `reducers` (why there may be several); `measurer` with `answers` (all of it together);
+`simulate` (none of it).
 
 The names are imported on first use, so that a worker process starts with what it needs and no more.
 """

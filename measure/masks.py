@@ -25,7 +25,7 @@ from ansor.te.expr import (
     distinct_nodes,
 )
 from ansor.te.tensor import ComputeOp, Tensor
-from measure.check import EPS
+from measure.tolerance import EPS
 
 Numbers = frozenset[float]
 _MOST: Final = 8

@@ -3,7 +3,7 @@
 *Clean* means a fresh interpreter that shares nothing with the parent but files: no forked locks or threads,
 and no modules found in the user's directory (``-P``; the directory that holds our packages comes first in
 ``PYTHONPATH``). It leads its own session, so that a Ctrl-C in the terminal reaches the parent alone.
-Starting one takes about a tenth of a second, noticing a crash and killing a hanging one a few milliseconds.
+Starting one takes some tenths of a second, noticing a crash and killing a hanging one a few milliseconds.
 One that does not die of that, as while it waits for a driver, is left alone after some seconds.
 """
 

@@ -47,7 +47,7 @@ from ansor.te.interp import evaluate, evaluate_points
 from ansor.te.preparation import prepare, source_of
 from ansor.te.tensor import PlaceholderOp, Tensor
 from measure.arguments import ArgumentSpec
-from measure.check import Tolerance, alternative_tolerance, loosened, mismatch, output_tolerance, rms
+from measure.check import Tolerance, loosened, mismatch, rms
 from measure.fill import Style, constant_shape, fill_inputs
 from measure.masks import constants
 from measure.plain import TimedExecutor, TooLongError, iteration_points, run_plain
@@ -55,6 +55,7 @@ from measure.process import RemoteError
 from measure.rounding import rounding_errors
 from measure.scratch import ScratchFolder
 from measure.sums import summed_dtypes, widened
+from measure.tolerance import alternative_tolerance, output_tolerance
 
 Array = npt.NDArray[Any]
 CHECKS: Final = ((1, math.inf), (15, 10.0), (4096, 0.25))

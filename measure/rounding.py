@@ -1,6 +1,6 @@
 """How far rounding may move each element of an output: a running error analysis, as a graph beside the graph.
 
-The tolerance of `measure.check` knows the typical element of an output. Where operations cancel and others
+The tolerance (`measure.tolerance`) knows the typical element of an output. Where operations cancel and others
 divide by what is left, errors of single elements are far larger: the determinant of a matrix that is nearly
 singular, ``a * d - b * c``, loses most of its digits, and not the same ones in programs that fuse
 multiplications and additions and in those that do not; so does its inverse.
@@ -50,7 +50,7 @@ from ansor.te.expr import (
 )
 from ansor.te.reduction import builtin_combiner, builtin_name
 from ansor.te.tensor import ComputeOp, Tensor
-from measure.check import EPS, LEAST, LEAST_ROUNDINGS, rounded_last
+from measure.tolerance import EPS, LEAST, LEAST_ROUNDINGS, rounded_last
 
 _WIDE: Final = "float64"
 _NONE: Final = Const(0.0, _WIDE)

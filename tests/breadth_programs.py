@@ -20,7 +20,8 @@ from ansor.te import Tensor
 from ansor.te.expr import Cast, Const, Expr, Load, Select, Var, children
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import Args, Array
-from measure.check import mismatch, output_tolerance, rms
+from measure.check import mismatch, rms
+from measure.tolerance import output_tolerance
 from search.params import REFERENCE_SPACE
 from sketches import sample_programs
 from tests.paths import walk

@@ -20,8 +20,9 @@ from ansor.te.interp import evaluate
 from ansor.workloads.catalogue import get_workload
 from measure.arena import GuardedArray, poison
 from measure.arguments import ArgumentSet, ArgumentSpec
-from measure.check import Tolerance, mismatch, output_tolerance, rms
+from measure.check import Tolerance, mismatch, rms
 from measure.fill import fill_inputs, index_limits
+from measure.tolerance import output_tolerance
 
 SHAPES = [(), (1,), (7,), (3, 5), (64,), (1025,), (0,), (4096,)]
 

@@ -18,10 +18,11 @@ from ansor.te.expr import Expr
 from ansor.te.interp import evaluate
 from ansor.te.tensor import Tensor
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput
-from measure.check import Tolerance, loosened, mismatch, output_tolerance
+from measure.check import Tolerance, loosened, mismatch
 from measure.plain import iteration_points, trivial_state
 from measure.reference import INTERPRETED_POINTS, ReferenceStore
 from measure.rounding import rounding_errors
+from measure.tolerance import output_tolerance
 
 COUNT = 4096
 
