@@ -203,6 +203,29 @@ def test_reading_undefined_elements_is_an_error():
         run_nest(LoopNest("f", (y,), (), accumulate, (0,)), [np.zeros(8, np.int32)])
 
 
+@pytest.mark.parametrize("kind", [LoopKind.SERIAL, LoopKind.VECTORIZED])
+def test_what_a_choice_does_not_take_may_be_undefined(kind):
+    """It is read, but in lanes that take the other value; elsewhere in the expression it must be defined."""
+    y, t = Buffer("Y", "int32", (8,)), Buffer("T", "int32", (8,), "local")
+    i, j = Var("i"), Var("j")
+    element = load(t, j)
+
+    def run(value):
+        fill = loops(store(t, (i,), i + 1), (i, 7))
+        used = For(j, 8, kind, store(y, (j,), value))
+        out = np.zeros(8, np.int32)
+        run_nest(LoopNest("f", (y,), (), Alloc(t, seq(fill, used)), (0,)), [out])
+        return out.tolist()
+
+    chosen = select(j < 7, element, 0)
+    assert run(chosen) == [1, 2, 3, 4, 5, 6, 7, 0]
+    assert run(select(j < 2, 5, select(j < 7, element * element, j))) == [5, 5, 9, 16, 25, 36, 49, 7]
+    undefined = r"`T\[j\]` is read before it is written at j=7"
+    for value in (select(j < 7, 0, element), chosen + element, select(element < 3, 1, 2)):
+        with pytest.raises(RunError, match=undefined):
+            run(value)
+
+
 def test_an_output_that_is_not_covered_is_an_error():
     y = Buffer("Y", "int32", (4, 5))
     i, j = Var("i"), Var("j")

@@ -136,6 +136,23 @@ def test_a_condition_that_cannot_be_parted_chooses_in_each_lane():
     assert "if " not in nest
 
 
+def test_lanes_beyond_the_end_of_a_row_may_read_what_no_one_has_computed():
+    """Of a part of a row, as a reduction by parts has it: its length does not divide the row's."""
+    x, k = te.placeholder((3, 27), name="X"), te.reduce_axis((0, 27), "k")
+    y = te.compute((3, 27), lambda i, j: x[i, j] * x[i, j], name="Y")
+    z = te.compute((3,), lambda i: te.sum(y[i, k], axis=k), name="Z")
+    s = te.create_schedule(z)
+    outer, _ = s[z].split(k, factor=10)
+    part = s.rfactor(z, outer, 1)
+    s[part].parallel(s[part].fuse(*part.op.axis))
+    s[y].compute_at(s[part], s[part].leaf_iter_vars[0])
+    case = Case.of(s.state)
+    nest = lower(s)
+    assert re.search(r"select\(\S+ \+ v_1 < 27, Z.rf.lanes\[\S+, v_1\] \+ Y\[0, v_1\]", str(nest)), str(nest)
+    case.check_interpreted(nest, check_races=True)
+    case.check_compiled(nest)
+
+
 @pytest.mark.parametrize("terms", [0, 1, 63, 64, 65, 200])
 def test_a_split_of_a_symbolic_row_is_in_lanes(terms):
     n, m = te.var("n"), te.var("m")

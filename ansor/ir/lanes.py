@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Env = list[Any]
-"""Slot 0 holds the number of lanes."""
+"""Slot 0 holds the number of lanes, slot 1 whose values will be used."""
 
 LANES = 0
+USED = 1
+"""None: those of all lanes; else a truth value, or one per lane, while an expression is evaluated."""
 
 
 @dataclass(eq=False)

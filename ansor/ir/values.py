@@ -1,8 +1,9 @@
 """Expressions of a loop nest compiled to closures over the lanes of `ansor.ir.lanes`.
 
 Indices are checked where they are used, scratch memory must have been written before it is read, and each
-side of a lazy choice is evaluated only in the lanes that choose it. What an expression uses several times
-is computed once.
+side of a lazy choice is evaluated only in the lanes that choose it. Both sides of other choices are evaluated
+in all lanes: what is read in lanes that do not choose a side may be anything. What an expression uses several
+times is computed once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from ansor.dtypes import to_numpy
 from ansor.errors import RunError
 from ansor.ir.bounds import Bounds
-from ansor.ir.lanes import Env, Storage, keep, per_lane, varies
+from ansor.ir.lanes import USED, Env, Storage, keep, per_lane, varies
 from ansor.ir.nest import Buffer, Stmt
 from ansor.ir.printer import format_item
 from ansor.ir.races import RaceDetector
@@ -46,7 +47,7 @@ class ExpressionCompiler:
     """Turns expressions into closures; knows the slots of variables and the layout of buffers."""
 
     def __init__(self, bounds: Bounds, races: RaceDetector | None) -> None:
-        self.initial: Env = [1]
+        self.initial: Env = [1, None]
         self.bounds = bounds
         self.races = races
         self._slots: dict[Var | Buffer, int] = {}
@@ -146,9 +147,9 @@ class ExpressionCompiler:
         for node in nodes:
             compute = self._node(node, [values[id(child)] for child in children(node)])
             if uses.get(id(node), 0) > 1 and children(node):
-                slot = self.new_slot()
-                kept.append(slot)
-                compute = _once(compute, slot)
+                slots = self.new_slot(), self.new_slot()
+                kept.append(slots[0])
+                compute = _once(compute, *slots)
             values[id(node)] = compute
         root = values[id(expr)]
         if not kept:
@@ -201,7 +202,7 @@ class ExpressionCompiler:
 
     def _select(self, expr: Select, cond: Value, then: Value, other: Value) -> Value:
         if not expr.lazy:
-            return lambda env: np.where(cond(env), then(env), other(env))
+            return lambda env: _either(env, cond(env), then, other)
         dtype = to_numpy(expr.dtype)
 
         def choose(env: Env) -> Any:
@@ -231,9 +232,11 @@ class ExpressionCompiler:
             where = offset(env)
             storage: Storage = env[slot]
             if storage.written is not None:
-                written = storage.written[where]
-                if not written.all():
-                    self.fail(env, np.logical_not(written), path, expr, "is read before it is written")
+                missing = np.logical_not(storage.written[where])
+                if missing.any() and env[USED] is not None:
+                    missing = np.logical_and(missing, env[USED])
+                if missing.any():
+                    self.fail(env, missing, path, expr, "is read before it is written")
             if watch is not None:
                 watch(env, storage, per_lane(where, env))
             return storage.data[where]
@@ -241,13 +244,26 @@ class ExpressionCompiler:
         return read
 
 
-def _once(compute: Value, slot: int) -> Value:
-    """`compute`, remembered in `slot` while one expression is evaluated."""
+def _either(env: Env, holds: Any, then: Value, other: Value) -> Any:
+    """A choice of two values, both of which are computed."""
+    used = env[USED]
+    env[USED] = holds if used is None else np.logical_and(used, holds)
+    first = then(env)
+    refused = np.logical_not(holds)
+    env[USED] = refused if used is None else np.logical_and(used, refused)
+    second = other(env)
+    env[USED] = used
+    return np.where(holds, first, second)
+
+
+def _once(compute: Value, slot: int, lanes: int) -> Value:
+    """`compute`, remembered in `slot` while one expression is evaluated, for the lanes that use it."""
 
     def run(env: Env) -> Any:
         known = env[slot]
-        if known is None:
+        if known is None or not (env[lanes] is None or env[lanes] is env[USED]):
             known = env[slot] = compute(env)
+            env[lanes] = env[USED]
         return known
 
     return run
