@@ -426,21 +426,30 @@ def _side_by_side(
     body: Action,
     limit: int,
     watch: LoopWatch | None,
-    enter: Callable[[Env, Env, Array], None] | None,
+    enter: Callable[[Env, Env, Array | int], None] | None,
 ) -> Action:
     """Execute a loop on lanes, as many at a time as `limit` allows; `enter` is told of them."""
     dtype = to_numpy(var.dtype)
 
     def run(env: Env) -> None:
-        count = per_lane(extent(env), env)
-        longest = int(count.max())
+        count, lanes = extent(env), env[LANES]
+        several = varies(count)
+        longest = int(count.max()) if several else int(count)
         start = None if watch is None else watch.start(env, longest)
-        step = max(1, limit // env[LANES])
+        step = max(1, limit // lanes)
         for first in range(0, longest, step):
-            here = np.clip(count - first, 0, step)
-            inner = spread(env, here)
-            begins = np.repeat(np.cumsum(here) - here, here)
-            inner[slot] = (np.arange(inner[LANES]) - begins + first).astype(dtype)
+            stop = min(first + step, longest)
+            here: Array | int
+            if several:
+                here = np.clip(count - first, 0, step)
+                inner = spread(env, here)
+                begins = np.repeat(np.cumsum(here) - here, here)
+                inner[slot] = (np.arange(inner[LANES]) - begins + first).astype(dtype)
+            else:
+                here = stop - first
+                inner = spread(env, here)
+                iterations = np.arange(first, stop, dtype=dtype)
+                inner[slot] = np.repeat(iterations[None], lanes, axis=0).reshape(-1)
             if enter is not None:
                 enter(env, inner, here)
             if watch is not None and start is not None:

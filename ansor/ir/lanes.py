@@ -76,7 +76,7 @@ class BlockSlots:
     number: int
     blocks: int
 
-    def enter(self, env: Env, inner: Env, counts: Array, *, outermost: bool) -> None:
+    def enter(self, env: Env, inner: Env, counts: Array | int, *, outermost: bool) -> None:
         """Fill them in `inner`, which a thread loop makes of the lanes of `env` with `spread`."""
         if outermost:
             inner[self.number] = np.repeat(np.arange(env[LANES]), counts)
@@ -88,10 +88,12 @@ def varies(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
-def spread(env: Env, counts: Array) -> Env:
-    """Every lane as often as its element of `counts` says, in order."""
-    result = [np.repeat(value, counts) if varies(value) else value for value in env]
-    result[LANES] = int(counts.sum())
+def spread(env: Env, counts: Array | int) -> Env:
+    """Every lane as often as its element of `counts` says, or that number itself, in order."""
+    result = [
+        value.repeat(counts) if isinstance(value, np.ndarray) and value.ndim else value for value in env
+    ]
+    result[LANES] = env[LANES] * counts if isinstance(counts, int) else int(counts.sum())
     return result
 
 

@@ -109,17 +109,18 @@ class ExpressionCompiler:
             for index, extent, stride, dimension in parts:
                 value = index(env)
                 if varies(value):
-                    if value.min() < 0 or value.max() >= extent:
+                    value = value.astype(np.int64)
+                    # As an unsigned number what is negative is too large.
+                    if np.maximum.reduce(value.view(np.uint64)) >= extent:
                         bad = (value < 0) | (value >= extent)
                         what = f"{int(value[bad][0])} is not in 0..{extent - 1}"
                         self.fail(env, bad, path, at, f"is out of bounds in dimension {dimension}: {what}")
-                    value = value.astype(np.int64)
                 else:
                     value = int(value)
                     if not 0 <= value < extent:
                         what = f"{value} is not in 0..{extent - 1}"
                         self.fail(env, None, path, at, f"is out of bounds in dimension {dimension}: {what}")
-                total = total + value * stride
+                total = total + (value if stride == 1 else value * stride)
             return total
 
         return compute
@@ -231,9 +232,9 @@ class ExpressionCompiler:
         def read(env: Env) -> Any:
             where = offset(env)
             storage: Storage = env[slot]
-            if storage.written is not None:
-                missing = np.logical_not(storage.written[where])
-                if missing.any() and env[USED] is not None:
+            if storage.written is not None and not (defined := storage.written[where]).all():
+                missing = np.logical_not(defined)
+                if env[USED] is not None:
                     missing = np.logical_and(missing, env[USED])
                 if missing.any():
                     self.fail(env, missing, path, expr, "is read before it is written")
