@@ -90,11 +90,11 @@ def test_what_has_no_short_rows_that_reductions_go_into_is_left() -> None:
     assert not any("RowTiling" in sketch.rules for sketch in without)
 
 
-@pytest.mark.parametrize(("shape", "most"), [((12, 24), 20), ((7, 17), 8), ((50, 8), 8), ((3, 514), 4)])
+@pytest.mark.parametrize(("shape", "most"), [((12, 24), 8), ((7, 17), 5), ((50, 8), 5), ((3, 514), 3)])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_their_programs_follow_the_laws(name: str, shape: tuple[int, int], most: int) -> None:
     task = ansor.SearchTask(compute_dag=get_workload(name).tensors(*shape), target="llvm -num-cores=2")
-    sample = ProgramSpace.of(task).sample(40, np.random.default_rng(0))
+    sample = ProgramSpace.of(task).sample(24, np.random.default_rng(0))
     states = [p.materialize(row) for p in sample.populations for row in range(min(len(p), 3))]
     split = [state for state in states if any(loop.name == "i.1" for loop in state.stages[-1].iterators)]
     assert split
