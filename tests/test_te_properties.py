@@ -270,7 +270,7 @@ SHAPE = (5, 6)
 AXES = ("i", "j")
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), values=arrays(), block=st.sampled_from([1, 8, 1 << 18]))
 def test_expressions_against_plain_python(
     data: st.DataObject, dtype: str, values: dict[str, np.ndarray], block: int
