@@ -99,7 +99,7 @@ def test_programs_of_the_catalogue_are_written_as_tvm_writes_them(name: str) -> 
     task = SearchTask(func=entry.registered_name, args=list(entry.small[0]), target=HOST)
     costs = (1.25e-3, 2.5e-3)
     result = MeasureResult(costs, all_cost=0.5, timestamp=1700000000, disturbed=1)  # type: ignore[arg-type]
-    for state in sample_programs(task, 6, np.random.default_rng(0)):
+    for state in sample_programs(task, 4, np.random.default_rng(0)):
         line = dump_record_to_string(MeasureInput(task, state), result)
         ours = not all(step.in_reference for step in state.steps)
         assert line.startswith(OWN_PREFIX) == ours
