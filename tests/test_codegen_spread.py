@@ -45,10 +45,15 @@ def spread(
     return s, [a, b, c]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint16"])
+DTYPES = ["float32", "float64", "float16", "int8", "uint16"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", PLACES)
 def test_lanes_are_what_they_should_be(name: str, dtype: str) -> None:
-    for n, lanes, tile in ((96, 16, 1), (96, 12, 2), (84, 14, 4), (90, 15, 1), (37, 8, 2), (96, 48, 1)):
+    """Every other shape: the dtypes take turns, and so do the places."""
+    shapes = ((96, 16, 1), (96, 12, 2), (84, 14, 4), (90, 15, 1), (37, 8, 2), (96, 48, 1))
+    for n, lanes, tile in shapes[(DTYPES.index(dtype) + list(PLACES).index(name)) % 2 :: 2]:
         s, tensors = spread(PLACES[name], n, lanes, dtype, tile)
         a, b = (np.random.default_rng(n).integers(0, 5, t.shape).astype(dtype) for t in tensors[:2])
         index = np.array([PLACES[name](i) for i in range(n)])
