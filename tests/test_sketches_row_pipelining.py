@@ -156,8 +156,8 @@ def test_their_records_are_comments_to_tvm_and_come_back() -> None:
 @pytest.mark.parametrize("shape", [(12, 256), (9, 260), (18, 272), (8, 514)])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_their_programs_follow_the_laws(name: str, shape: tuple[int, int]) -> None:
-    _, states = pipelined_programs(list(get_workload(name).tensors(*shape)), 120)
-    for state in states[:4]:
+    _, states = pipelined_programs(list(get_workload(name).tensors(*shape)), 60)
+    for state in states[:2]:
         check_program(state)
         check_all(Case.of(state))
     sums = [s.buffer for state in states for s in walk_statements(lower(state).body) if isinstance(s, Alloc)]
