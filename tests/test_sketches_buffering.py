@@ -134,7 +134,7 @@ def test_leads_run_through_loops_that_lie_in_each_other(name: str) -> None:
     """Over windows and channels; columns and kernels agree on how far."""
     space = ProgramSpace.of(gpu_task(oracle_workload(name)))
     seen = set[int]()
-    for population in space.sample(20, rng(3)).populations:
+    for population in space.sample(12, rng(3)).populations:
         children = admitted(asked(population, 1 + np.arange(len(population)) % MOST), space.context)
         counted = [kernel.shared_bytes for kernel in kernel_usages(children.stored(children.inferred))]
         for row in range(len(children)):
@@ -146,6 +146,7 @@ def test_leads_run_through_loops_that_lie_in_each_other(name: str) -> None:
     assert len(seen) > 2
 
 
+@pytest.mark.usefixtures("quick_pocl")
 @each_language
 def test_programs_run_on_a_device_and_compile_without_warnings(run: Run) -> None:
     space, compiler = ProgramSpace.of(gpu_task(matmul(64, 48, 40))), find_nvrtc() or find_nvcc()
