@@ -20,7 +20,7 @@ from ansor.task.task import Task
 from measure.layouts import argument_digits, built_state
 from search.cli import run
 
-pytestmark = pytest.mark.usefixtures("small_searches")
+pytestmark = pytest.mark.usefixtures("small_searches", "kept_workers")
 
 OPTIONS = [0, 1, 2]
 
@@ -37,7 +37,6 @@ def tune(task: ansor.SearchTask, log: Path, trials: int = 4, seed: int = 0) -> a
         num_measure_trials=trials,
         num_measures_per_round=4,
         measure_callbacks=[ansor.RecordToFile(str(log))],
-        runner=ansor.LocalRunner(number=1, min_repeat_ms=0.01),
         verbose=0,
         seed=seed,
     )
