@@ -264,7 +264,7 @@ def rows(name: str, count: int) -> list[tuple[Any, int, State]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_sampled_programs_are_right(name: str) -> None:
-    for _, _, state in rows(name, 6):
+    for _, _, state in rows(name, 4):
         assert intrinsics(state)
         check_all(Case.of(state))
 
@@ -343,7 +343,7 @@ def test_features_count_every_use_of_an_instruction_once_and_what_it_waits_for()
     assert {name: values[INDEX[name]] for name in expected} == pytest.approx(expected)
 
 
-@pytest.mark.usefixtures("small_searches")
+@pytest.mark.usefixtures("small_searches", "kept_workers")
 @pytest.mark.parametrize(
     ("args", "instruction"),
     [
