@@ -241,12 +241,14 @@ def test_programs_are_right_and_warps_multiply(name: str) -> None:
             continue
         for row in range(len(population)):
             state = population.materialize(row)
-            check_gpu_program(state)
             nest = kernels(state, shuffles=True)
             found = count_kernels(nest)[-1]
             assert found.threads % WARP == 0
             names = calls(emit_c(split_kernels(nest), CUDA))
             told[any(name.startswith("mma") for name in names)] += 1
+            if row % 2:  # of every program its instructions are looked at, every other one is also run
+                continue
+            check_gpu_program(state)
             if steps(nest.body) <= MOST_STEPS:
                 case = case or Case.of(state)
                 case.check_interpreted(nest, check_races=True)
@@ -256,7 +258,7 @@ def test_programs_are_right_and_warps_multiply(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_programs_run(name: str) -> None:
-    _, populations = sampled(name, 6, 3)
+    _, populations = sampled(name, 4, 3)
     case = None
     for population in populations:
         for row in range(min(2, len(population))):
