@@ -51,9 +51,9 @@ def small_searches() -> Iterator[None]:
     These are of few structures, each of which takes as long for one program as for many.
     """
     sizes = {
-        "evolutionary_search_population": 64,
+        "evolutionary_search_population": 24,
         "evolutionary_search_num_iters": 1,
-        "max_families": 8,
+        "max_families": 4,
     }
     smaller = {name: replace(params.PARAMETERS[name], default=size) for name, size in sizes.items()}
     with pytest.MonkeyPatch.context() as patch:

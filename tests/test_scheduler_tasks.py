@@ -683,15 +683,15 @@ def test_a_machine_that_was_broken_for_several_runs_is_found_to_work(
     assert logged(pieces) == logged(whole)
 
 
-@pytest.mark.parametrize("limits", [{"per_task_early_stopping": 30}, {"early_stopping": 30}])
+@pytest.mark.parametrize("limits", [{"per_task_early_stopping": 12}, {"early_stopping": 12}])
 def test_tasks_that_failed_are_tried_again_once_the_others_are_done(
     limits: dict[str, int], tmp_path: Path
 ) -> None:
     pair, log = [matmul_task(n) for n in (4, 8)], tmp_path / "log.json"
     bad = pair[1].workload_key
     machine = FakeMachine(fails=lambda inp: inp.task.workload_key == bad)
-    usual = {"max_families": 64}
-    scheduler(pair).tune(options(60, log, machine=machine), "sketch.random", usual)
+    usual = {"max_families": 8}
+    scheduler(pair).tune(options(40, log, machine=machine), "sketch.random", usual)
     each = limits.get("per_task_early_stopping")
     many = 4000
     chosen = options(many, log, early_stopping=limits.get("early_stopping"))
