@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -36,10 +37,28 @@ def task_of(name: str) -> ansor.SearchTask:
     return ansor.SearchTask(workload, case.args, target=ZEN4, hardware_params=HARDWARE)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def spaces_described_once() -> Iterator[None]:
+    """Of each space the tests and the code under test look at the same programs."""
+    known: dict[tuple[object, ...], Reach] = {}
+
+    def once(space: ansor.ProgramSpace, seed: int = 0) -> Reach:
+        context = space.context
+        key = (str(context.dag), str(context.target), context.hardware, context.params, seed)
+        if key not in known:
+            known[key] = reach(space, seed)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_ablation, "reach", once)
+        yield
+
+
 @cache
 def space_of(name: str, title: str, seed: int = 0) -> Reach:
     """What a variant reaches on a task."""
-    return reach(Variant(title, params=SWITCHES.get(title, {})).policy(task_of(name), 0).space, seed)
+    space = Variant(title, params=SWITCHES.get(title, {})).policy(task_of(name), 0).space
+    return search_ablation.reach(space, seed)
 
 
 def test_every_variant_differs_from_the_default_in_one_thing() -> None:
