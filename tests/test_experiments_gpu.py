@@ -494,6 +494,7 @@ def test_trials_that_come_too_late_end_the_tuning(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_opencl
+@pytest.mark.usefixtures("quick_pocl")
 def test_a_rehearsal_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tmp_path / "rows.json"
     command = ["--dry", "--ops", "matmul-2048x2048x2048", "--trials", "2", "--log-dir", str(tmp_path)]
@@ -525,6 +526,7 @@ def ansor_compiles() -> bool:
 
 @pytest.mark.slow
 @needs_opencl
+@pytest.mark.usefixtures("quick_pocl")
 def test_a_search_starts_from_its_neighbours_log(tmp_path: Path) -> None:
     with gpu_measure.tools() as tools:
         for name in ("matmul-2048x2048x2048", "matmul-1024x1024x1024"):
