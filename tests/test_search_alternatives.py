@@ -34,6 +34,7 @@ PARAMS: dict[str, Any] = {
 TARGET = "llvm -num-cores=2"
 ARGS = (1, 8, 8, 8, 8, 3, 1, 1)
 N = 16
+TRIALS = 40
 
 
 @ansor.register_workload("tests.twice")
@@ -92,8 +93,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of an uninterrupted run."""
     log = tmp_path_factory.mktemp("whole") / "log.json"
     task = task_of()
-    result = task.tune(options(64, log, runner=SimulatedRunner(alternative_is_faster)), policy_of(task))
-    assert result.trials == 64
+    result = task.tune(options(TRIALS, log, runner=SimulatedRunner(alternative_is_faster)), policy_of(task))
+    assert result.trials == TRIALS
     return log
 
 
@@ -145,15 +146,15 @@ def test_algorithms_take_turns_by_what_each_was_given() -> None:
     assert in_turn([a, b, c], [2, 2, 0]) == [a[0], b[0], a[1], b[1], a[2], a[3], c[0]]
 
 
-@pytest.mark.parametrize("cut", [0, 3, 8, 13, 30, 63])
+@pytest.mark.parametrize("cut", [0, 3, 8, 13, 30, TRIALS - 1])
 def test_a_run_goes_on_from_its_own_log(whole: Path, tmp_path: Path, cut: int) -> None:
     """Equal results give equal candidates, and a run that was cut completes its log."""
     part = tmp_path / "part.json"
     part.write_text("".join(whole.read_text().splitlines(keepends=True)[:cut]))
     task = task_of()
     runner = SimulatedRunner(alternative_is_faster)
-    result = task.tune(options(64 - cut, part, runner=runner), policy_of(task))
-    assert result.known_trials == 64
+    result = task.tune(options(TRIALS - cut, part, runner=runner), policy_of(task))
+    assert result.known_trials == TRIALS
     assert part.read_text() == whole.read_text()
     assert result.best_state is not None
     assert result.best_state.dag is task.alternatives[0].dag
@@ -165,7 +166,7 @@ def test_a_policy_of_another_object_of_the_task_goes_on_too(whole: Path, tmp_pat
     part = tmp_path / "part.json"
     part.write_text("".join(whole.read_text().splitlines(keepends=True)[:cut]))
     runner = SimulatedRunner(alternative_is_faster)
-    task_of().tune(options(64 - cut, part, runner=runner), policy_of(task_of()))
+    task_of().tune(options(TRIALS - cut, part, runner=runner), policy_of(task_of()))
     assert part.read_text() == whole.read_text()
 
 
@@ -216,7 +217,7 @@ def test_what_policies_of_algorithms_are_given_counts(whole: Path) -> None:
         )
         for one in task.algorithms
     ]
-    for given, known in ((policies, 64), ([ansor.SketchPolicy(task), policies[1]], None)):
+    for given, known in ((policies, TRIALS), ([ansor.SketchPolicy(task), policies[1]], None)):
         policy = AlternativesPolicy(task, given)
         result = task.tune(options(4, runner=SimulatedRunner(alternative_is_faster)), policy)
         assert result.known_trials == 4 + (known or keys_of(whole).count('["tests.twice_by_copy", 16]'))
