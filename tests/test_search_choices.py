@@ -25,7 +25,8 @@ from tests.sketches_cases import matmul
 
 SIZES = {"searched": (24, 32, 48), "listed": (1, 2, 3)}
 HOST = "llvm -num-cores=2"
-PARAMS = {"evolutionary_search_population": 2048, "evolutionary_search_num_iters": 2, "polish_after": 8}
+POPULATIONS = {"searched": 128, "listed": 2048}
+"""A space is listed that a population would hold."""
 
 
 def task_of(size: tuple[int, int, int]) -> SearchTask:
@@ -56,7 +57,12 @@ class Unroll7(ansor.Mutation):
 def measured(size: str, log: Path, **parts: Any) -> list[State]:
     """Programs that a search of three rounds measures, polish and mutation included."""
     task = task_of(SIZES[size])
-    policy = SketchPolicy(task, TileModel(), PARAMS, seed=3, **parts)
+    params = {
+        "evolutionary_search_population": POPULATIONS[size],
+        "evolutionary_search_num_iters": 1,
+        "polish_after": 8,
+    }
+    policy = SketchPolicy(task, TileModel(), params, seed=3, **parts)
     assert (policy.all_programs is not None) == (size == "listed")
     task.tune(options(40, log), policy)
     assert len(logged(log, task)) >= 8
@@ -71,6 +77,13 @@ def unroll_limits(states: Sequence[State]) -> set[int]:
 def annotations(states: Sequence[State]) -> set[Annotation]:
     stages = [stage for state in states for stage in state.stages]
     return {loop.annotation for stage in stages for loop in stage.iterators}
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Annotation]]:
+    """What a search of each size makes of loops without annotators of one's own."""
+    folder = tmp_path_factory.mktemp("usual")
+    return {size: annotations(measured(size, folder / f"{size}.json")) for size in SIZES}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -107,10 +120,9 @@ def test_the_list_of_a_small_space_has_what_an_annotator_allows() -> None:
     ],
 )
 def test_an_annotator_can_leave_loops_serial_or_scalar(
-    size: str, kind: ColumnKind, absent: Annotation, tmp_path: Path
+    usual: dict[str, set[Annotation]], size: str, kind: ColumnKind, absent: Annotation, tmp_path: Path
 ) -> None:
-    plain = measured(size, tmp_path / "plain.json")
-    assert absent in annotations(plain)
+    assert absent in usual[size]
     states = measured(size, tmp_path / "log.json", annotators=[*ansor.CPU_ANNOTATORS, Only(kind, 0)])
     assert absent not in annotations(states)
 
