@@ -179,10 +179,10 @@ def answers(inp: MeasureInput) -> MeasureResult:
     return simulated_cost(inp)
 
 
-def options(trials: int, log: Path) -> ansor.TuningOptions:
+def options(trials: int, log: Path, round_size: int = 16) -> ansor.TuningOptions:
     return ansor.TuningOptions(
         num_measure_trials=trials,
-        num_measures_per_round=16,
+        num_measures_per_round=round_size,
         builder=ansor.NullBuilder(),
         runner=ansor.SimulatedRunner(answers),
         measure_callbacks=[ansor.RecordToFile(log)],
@@ -202,18 +202,19 @@ def test_a_gpu_search_evolves_logs_and_resumes(target: str, tmp_path: Path) -> N
     """Half a run, taken up again from its log, measures what a whole one does."""
     task = ansor.SearchTask(func="ansor.matmul", args=(128, 96, 64), target=target, hardware_params=GPU)
     whole, halved = tmp_path / "whole.json", tmp_path / "halved.json"
-    policy = ansor.SketchPolicy(task, params=SMALL_SEARCH)
-    result = task.tune(options(48, whole), policy)
-    assert result.trials == 48
+    params = {**SMALL_SEARCH, "first_rounds_size": 8, "polish_after": 8}
+    policy = ansor.SketchPolicy(task, params=params)
+    result = task.tune(options(24, whole, 8), policy)
+    assert result.trials == 24
     assert policy.last_outcome is not None
     assert len(policy.last_outcome.families) == 3
-    for trials in (24, 24):
-        task.tune(options(trials, halved), ansor.SketchPolicy(task, params=SMALL_SEARCH))
+    for trials in (12, 12):
+        task.tune(options(trials, halved, 8), ansor.SketchPolicy(task, params=params))
     keys = [
         [program_key(State.replay(task.compute_dag, inp.state.steps)) for inp, _ in load_records(str(log))]
         for log in (whole, halved)
     ]
-    assert len(set(keys[0])) == 48
+    assert len(set(keys[0])) == 24
     assert keys[0] == keys[1]
     text = task.print_best(whole)
     assert "threadIdx.x" in text
