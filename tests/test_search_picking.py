@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import pytest
 import ansor
 from ansor import SearchTask, SketchPolicy, State, Task
 from ansor.schedule.identity import program_key
-from ansor.te.tensor import Tensor
 from costmodel import FloatArray
 from search.generation import Generation
 from search.history import History, Trial
@@ -29,14 +29,21 @@ COMPUTATIONS = {
 }
 
 
-def policy_of(tensors: list[Tensor]) -> SketchPolicy:
-    """The default policy, its model taught made-up run times."""
-    task = SearchTask(compute_dag=tensors, target="llvm -num-cores=2")
-    policy = SketchPolicy(task, ansor.DraftedModel(learned=ansor.XGBModel(num_warmup_sample=3)), seed=1)
-    states = list(ansor.Programs(policy.space.sample(40, np.random.default_rng(0)).populations))
+@cache
+def taught(name: str) -> tuple[SearchTask, ansor.DraftedModel]:
+    """A task, and the default model, taught made-up run times of it."""
+    task = SearchTask(compute_dag=COMPUTATIONS[name], target="llvm -num-cores=2")
+    model = ansor.DraftedModel(learned=ansor.XGBModel(num_warmup_sample=3))
+    space = SketchPolicy(task, model).space
+    states = list(ansor.Programs(space.sample(40, np.random.default_rng(0)).populations))
     results = [ansor.MeasureResult((1e-3 * (1 + index % 7),), timestamp=1) for index in range(len(states))]
-    policy.model.update([ansor.MeasureInput(task, state) for state in states], results)
-    return policy
+    model.update([ansor.MeasureInput(task, state) for state in states], results)
+    return task, model
+
+
+def policy_of(name: str) -> SketchPolicy:
+    """The default policy, its model taught, which knows of no program yet."""
+    return SketchPolicy(*taught(name), seed=1)
 
 
 def with_other_limits(policy: SketchPolicy, count: int) -> list[Population]:
@@ -53,7 +60,7 @@ def with_other_limits(policy: SketchPolicy, count: int) -> list[Population]:
 @pytest.mark.parametrize("name", COMPUTATIONS)
 def test_programs_that_are_compiled_to_the_same_code_have_the_same_score(name: str) -> None:
     """By the default model, alone or among others, whatever the limits of pragmas that change nothing."""
-    policy = policy_of(COMPUTATIONS[name])
+    policy = policy_of(name)
     assert policy.model.tells_plans_apart
     equal = 0
     for population in with_other_limits(policy, 12):
@@ -72,8 +79,8 @@ def test_a_round_holds_different_programs_and_lowers_hardly_any_to_see_that(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither two that are compiled alike, nor one that is compiled as a measured one is."""
-    policy = policy_of(COMPUTATIONS[name])
-    populations = with_other_limits(policy, 24)
+    policy = policy_of(name)
+    populations = with_other_limits(policy, 16)
     scored = Generation.of(populations).scored(policy.score(populations))
     lowered: list[str] = []
 
@@ -107,7 +114,7 @@ def test_a_round_holds_different_programs_and_lowers_hardly_any_to_see_that(
 @pytest.mark.parametrize("name", COMPUTATIONS)
 def test_the_model_is_asked_about_those_measured_programs_that_a_candidate_could_equal(name: str) -> None:
     """Each of them once in a round; of the others no score is needed."""
-    policy = policy_of(COMPUTATIONS[name])
+    policy = policy_of(name)
     populations = with_other_limits(policy, 24)
     scored = Generation.of(populations).scored(policy.score(populations))
     history = History()
