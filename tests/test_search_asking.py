@@ -137,8 +137,8 @@ def test_programs_that_a_model_rules_out_do_not_fill_a_round(tmp_path: Path, arg
     task = ansor.SearchTask(func="ansor.softmax", args=args)
     policy = ansor.SketchPolicy(task, Excluding(), params=SMALL)
     log = tmp_path / "log.json"
-    result = task.tune(options(48, log, runner=SimulatedRunner(simulated_cost)), policy)
+    result = task.tune(options(24, log, runner=SimulatedRunner(simulated_cost)), policy)
     states = [inp.state.replay(task.compute_dag) for inp, _ in load_records(log)]
     assert states
     assert all(map(unrolls, states))
-    assert result.trials == 48
+    assert result.trials == 24
