@@ -28,6 +28,8 @@ from search.finals import ROUNDS
 from search.history import Trial
 from search.preload import Earlier
 
+pytestmark = pytest.mark.usefixtures("small_searches")
+
 N = 64
 
 
