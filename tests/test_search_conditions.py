@@ -26,6 +26,7 @@ from search.report_data import read_history
 from tests.costmodel_fakes import LoopFeatures
 from tests.search_fakes import logged, options
 
+pytestmark = pytest.mark.usefixtures("small_searches")
 ONE, TWO = "llvm -num-cores=1", "llvm -num-cores=2"
 PARAMS = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1, "max_families": 8}
 
