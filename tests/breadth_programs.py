@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -23,12 +22,11 @@ from ansor.workloads.catalogue import Args, Array
 from measure.check import mismatch, rms
 from measure.tolerance import output_tolerance
 from search.params import REFERENCE_SPACE
-from sketches import sample_programs
+from sketches import ProgramSpace, sample_programs
 from tests.paths import walk
 from tests.sketches_cases import HARDWARE
 
-PROGRAMS = 2
-_DRAWN, _DRAWS = 4, 3
+_DRAWN, _DRAWS = 2, 6
 _PARAMS = {**REFERENCE_SPACE, "cpu_fuse_all_vectors": 1}
 """So that all loops may be vectors that a search may vectorize, and none is along a short axis on purpose."""
 _SIZES: dict[str, Args] = {"rgb_to_yuv": (67, 4)}
@@ -89,19 +87,17 @@ class Case:
             replace(tolerance, scale=scale),
         )
 
-    def programs(self, machine: Machine, target: str) -> list[tuple[State, LoopNest]]:
-        """The first two different random programs that compute something in a vectorized loop."""
+    def program(self, machine: Machine, target: str) -> tuple[State, LoopNest]:
+        """The first random program that computes something in a vectorized loop; each case draws others."""
         task = Task.create(ComputeDAG(self.tensors), "[]", target, hardware_params=HARDWARE)
-        chosen: dict[str, tuple[State, LoopNest]] = {}
-        rng = np.random.default_rng(0)
-        drawn = (sample_programs(task, _DRAWN, rng, _PARAMS) for _ in range(_DRAWS))
-        for state in chain.from_iterable(drawn):
-            nest = lower(state, self.tensors, limits=machine.register_limits)
-            if vector_computations(nest):
-                chosen.setdefault(str(nest), (state, nest))
-            if len(chosen) == PROGRAMS:
-                break
-        return list(chosen.values())
+        space = ProgramSpace.of(task, _PARAMS)
+        rng = np.random.default_rng(list(self.name.encode()))
+        for _ in range(_DRAWS):
+            for state in sample_programs(task, _DRAWN, rng, space=space):
+                nest = lower(state, self.tensors, limits=machine.register_limits)
+                if vector_computations(nest):
+                    return state, nest
+        raise AssertionError(f"no program of {self.name} computes in vectors")
 
 
 def input_array(name: str, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
