@@ -14,12 +14,16 @@ from costmodel import DraftedModel
 from tests.device_kernels import needs_opencl
 from tests.search_fakes import logged
 
-ROUND, CUT, TRIALS = 6, 9, 15
+ROUND, CUT, TRIALS = 4, 6, 10
 """Programs of a round, those before the run was ended, and all."""
-SIZES = (40, 48, 36)
+SIZES = (24, 32, 20)
 SMALL_GPU = HardwareParams(-1, 16, 64, 32768, 2**31 - 1, 256, 8, 32)
 """Blocks of warps and virtual threads, which PoCL's own figures leave no room for."""
-PARAMS: dict[str, Any] = {"evolutionary_search_population": 128, "evolutionary_search_num_iters": 2}
+PARAMS: dict[str, Any] = {
+    "evolutionary_search_population": 64,
+    "evolutionary_search_num_iters": 2,
+    "max_families": 8,
+}
 
 pytestmark = [needs_opencl, pytest.mark.usefixtures("quick_pocl")]
 

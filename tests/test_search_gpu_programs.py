@@ -133,7 +133,11 @@ def test_a_search_on_a_device_measures_right_programs(
         measure_callbacks=[ansor.RecordToFile(log)],
         verbose=0,
     )
-    params = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1}
+    params = {
+        "evolutionary_search_population": 32,
+        "evolutionary_search_num_iters": 1,
+        "max_families": 4,
+    }
     result = task.tune(options, ansor.SketchPolicy(task, params=params))
     assert result.trials == 4
     errors = [
