@@ -132,9 +132,10 @@ def test_every_reduction_in_vectors(
     for tensor in outputs:
         if tensor.value_index == 0:
             schedule(s, tensor)
-    nest = ansor.lower(s, [*inputs, *outputs])
+    target = f"llvm -mcpu={cpu}" if cpu else "llvm"
+    nest = ansor.lower(s, [*inputs, *outputs], target=target)
     assert len(vector_stores(nest)) >= len(outputs)
-    module = ansor.build(s, [*inputs, *outputs], f"llvm -mcpu={cpu}" if cpu else "llvm")
+    module = ansor.build(nest, target=target)
     given = operands(dtype)
     for tensor, found, right in zip(outputs, module(*given), expected(dtype, *given), strict=True):
         np.testing.assert_array_equal(found, right, err_msg=f"{tensor} of {dtype}")
