@@ -87,7 +87,9 @@ def test_regions_are_those_of_tiles() -> None:
     ids=str,
 )
 def test_warps_multiply(dtype: str, options: dict[str, Any]) -> None:
-    s = tensor_cores(half_product(64, 48, 64, dtype), **options)
+    """All that a block shares is loaded at least twice."""
+    depth = 32 * options.get("steps", 1)
+    s = tensor_cores(half_product(64, 48, depth, dtype), **options)
     check_schedule(s)
     names = calls(run(s))
     assert f"mma_{dtype}" in names
