@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -20,10 +19,12 @@ def case_of(workload: str) -> Case:
     return Case.of(State.initial(ComputeDAG(oracle_workload(workload))))
 
 
-def programs() -> Iterator[tuple[dict[str, Any], State]]:
-    for entry in oracle_lines("state", "cuda"):
-        dag = case_of(entry["workload"]).state.dag
-        yield entry, State.replay(dag, entry["record"]["i"][1][1])
+@cache
+def programs() -> list[tuple[dict[str, Any], State]]:
+    return [
+        (entry, State.replay(case_of(entry["workload"]).state.dag, entry["record"]["i"][1][1]))
+        for entry in oracle_lines("state", "cuda")
+    ]
 
 
 def test_every_recorded_program_becomes_kernels():
@@ -49,5 +50,5 @@ def test_a_tile_in_shared_memory_takes_two_barriers():
 
 
 def test_lowering_for_cuda_is_lowering_to_kernels():
-    _, state = next(programs())
+    _, state = programs()[0]
     assert str(lower(state, target="cuda", name="kernel")) == str(kernels(state))
