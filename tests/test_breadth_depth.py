@@ -142,18 +142,16 @@ def test_60_steps_are_written_as_60_steps(workload: object) -> None:
     assert len(plan_key(task, state)) == 32
 
 
+@pytest.mark.usefixtures("small_searches", "kept_workers")
 def test_60_steps_are_tuned_and_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, page, file = tmp_path / "log.json", tmp_path / "report.html", tmp_path / "roots.py"
     file.write_text(f"from {__name__} import roots_in_one, roots_in_stages\n")
     for workload in ROOTS:
         name = f"{file}:{workload.__name__}"
         task = ansor.SearchTask(func=workload, args=(64, 60))
-        with ansor.LocalRunner(number=1, min_repeat_ms=0) as runner:
-            callbacks = [ansor.RecordToFile(log)]
-            options = ansor.TuningOptions(
-                num_measure_trials=4, runner=runner, verbose=0, measure_callbacks=callbacks
-            )
-            result = task.tune(options)
+        callbacks = [ansor.RecordToFile(log)]
+        options = ansor.TuningOptions(num_measure_trials=4, verbose=0, measure_callbacks=callbacks)
+        result = task.tune(options)
         assert not result.errors, result.error_examples
         for wanted in ((), ("--code",), ("--json",)):
             assert run(["best", str(log), name, "64", "60", *wanted]) == 0
