@@ -14,9 +14,8 @@ Source: section 4.2 of the Ansor sampling rules (FillTileSize); counts as in its
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from itertools import chain, count
-from math import comb, isqrt
+from functools import lru_cache
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,32 +24,21 @@ Lengths = NDArray[np.int64]
 """Tile lengths, shape `(rows, n)`: column `j` is the length of part `j + 1`, the last one innermost."""
 
 _CACHE = 4096
-_SMALL = 1 << 16
-
-
-@cache
-def _small_primes() -> tuple[int, ...]:
-    """All primes below `_SMALL`, which suffice for what a loop counts."""
-    prime = np.ones(_SMALL, dtype=bool)
-    prime[:2] = False
-    for number in range(2, isqrt(_SMALL) + 1):
-        prime[number * number :: number] = False
-    return tuple(np.flatnonzero(prime).tolist())
 
 
 @lru_cache(maxsize=_CACHE)
 def prime_factors(number: int) -> tuple[tuple[int, int], ...]:
     """Prime factorisation of `number >= 1` as (prime, exponent) pairs, smallest prime first."""
     factors: list[tuple[int, int]] = []
-    for divisor in chain(_small_primes(), count(_SMALL)):
-        if divisor * divisor > number:
-            break
+    divisor = 2
+    while divisor * divisor <= number:
         exponent = 0
         while number % divisor == 0:
             number //= divisor
             exponent += 1
         if exponent:
             factors.append((divisor, exponent))
+        divisor += 1 if divisor == 2 else 2
     if number > 1:
         factors.append((number, 1))
     return tuple(factors)
