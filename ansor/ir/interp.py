@@ -448,8 +448,7 @@ def _side_by_side(
             else:
                 here = stop - first
                 inner = spread(env, here)
-                iterations = np.arange(first, stop, dtype=dtype)
-                inner[slot] = np.repeat(iterations[None], lanes, axis=0).reshape(-1)
+                inner[slot] = np.tile(np.arange(first, stop, dtype=dtype), lanes)
             if enter is not None:
                 enter(env, inner, here)
             if watch is not None and start is not None:

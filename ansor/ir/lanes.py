@@ -9,7 +9,7 @@ what is stored.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -84,15 +84,13 @@ class BlockSlots:
         inner[self.blocks] = Blocks.of(np.bincount(inner[self.number], minlength=count))
 
 
-def varies(value: object) -> bool:
+def varies(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def spread(env: Env, counts: Array | int) -> Env:
     """Every lane as often as its element of `counts` says, or that number itself, in order."""
-    result = [
-        value.repeat(counts) if isinstance(value, np.ndarray) and value.ndim else value for value in env
-    ]
+    result = [value.repeat(counts) if varies(value) else value for value in env]
     result[LANES] = env[LANES] * counts if isinstance(counts, int) else int(counts.sum())
     return result
 
