@@ -18,6 +18,7 @@ from ansor import te
 from ansor.codegen.llvm.mathlib import MAX_ULP
 from ansor.dtypes import DTYPES, dtype_info, int_range, is_float, is_integer, to_numpy
 from ansor.te import Expr, Tensor
+from ansor.te.tensor import PlaceholderOp
 from ansor.workloads.catalogue import Array
 
 SHAPE = (14, 37)
@@ -429,3 +430,8 @@ def computations(dtype: str, chosen: Sequence[Operator]) -> list[Tensor]:
         )
         outputs += stage if isinstance(stage, tuple) else [stage]
     return [*inputs, *outputs]
+
+
+def stages(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The first output of each operation that computes some of the tensors."""
+    return [t for t in tensors if t.value_index == 0 and not isinstance(t.op, PlaceholderOp)]

@@ -17,7 +17,7 @@ from ansor.schedule.lowering import lower
 from ansor.schedule.manual import Schedule
 from ansor.te import Tensor
 from ansor.te.interp import evaluate
-from tests.breadth_expressions import Operator, computations, operands, operators
+from tests.breadth_expressions import Operator, computations, operands, operators, stages
 
 
 def vectorized_with_tail(s: Schedule, tensor: Tensor) -> None:
@@ -57,9 +57,8 @@ def test_every_operator_in_vectors(
         pytest.skip("another architecture")
     chosen, given = operators(dtype), operands(dtype)
     tensors = computations(dtype, chosen)
-    stages = [tensor for tensor in tensors[3:] if tensor.value_index == 0]
-    s = te.create_schedule([tensor.op for tensor in stages])
-    for stage in stages:
+    s = te.create_schedule([stage.op for stage in stages(tensors)])
+    for stage in stages(tensors):
         schedule(s, stage)
     module = ansor.build(s, tensors, f"llvm -mcpu={cpu}" if cpu else "llvm")
     assert faults(chosen, given, module(*given)) == []
@@ -94,9 +93,8 @@ def test_no_operator_is_computed_lane_by_lane(dtype: str, triple: str, cpu: str)
 def text_in_vectors(dtype: str, chosen: Sequence[Operator], machine: Machine) -> str:
     """The code of operators, all of whose results are stored as vectors."""
     tensors = computations(dtype, chosen)
-    stages = [t for t in tensors[-len(chosen) :] if t.value_index == 0]
-    s = te.create_schedule([stage.op for stage in stages])
-    for stage in stages:
+    s = te.create_schedule([stage.op for stage in stages(tensors)])
+    for stage in stages(tensors):
         _, inner = s[stage].split(s[stage].fuse(*stage.op.axis), factor=14)
         s[stage].vectorize(inner)
     text = emit_llvm(lower(s, tensors, limits=machine.register_limits), machine, "kernel")

@@ -25,7 +25,7 @@ from ansor.schedule.manual import Schedule
 from ansor.schedule.state import State
 from ansor.te import Tensor
 from ansor.workloads import CATALOGUE
-from tests.breadth_expressions import computations, operands, operators
+from tests.breadth_expressions import computations, operands, operators, stages
 from tests.breadth_programs import Case, vector_path
 
 TRIPLE = "aarch64-linux-gnu"
@@ -193,9 +193,8 @@ def test_every_operator_runs_on_another_architecture(tmp_path: Path) -> None:
         ops = operators(dtype)
         tensors = computations(dtype, ops)
         inputs = len(tensors) - len(ops)
-        stages = [tensor for tensor in tensors[inputs:] if tensor.value_index == 0]
-        s = te.create_schedule([tensor.op for tensor in stages])
-        for stage in stages:
+        s = te.create_schedule([stage.op for stage in stages(tensors)])
+        for stage in stages(tensors):
             _, inner = s[stage].split(stage.op.axis[1], factor=16)
             s[stage].vectorize(inner)
         kernels.append(Kernel(f"k{len(kernels)}_{dtype}", s, tensors, operands(dtype)[:inputs], target))
