@@ -5,9 +5,8 @@ what a matrix product is. The schedule packs B into panels as wide as a register
 of 16 registers), blocks rows for the second-level cache, and runs row blocks in parallel; 6 does not divide
 the extents, so guards are part of the test.
 
-Beside it runs one such tile again and again, on operands that stay in the first-level cache. It tells what
-loading operands costs, whatever a schedule does about caches: where others use the cores' other threads, that
-may be far from the peak of multiply-adds on registers, and is as much as a product of such tiles can reach.
+Beside it runs one such tile again and again, on packed operands in the caches of a core, which tells what
+loading them costs, whatever a schedule does about caches (`experiments.register_tiles`).
 
 Command: `python -m experiments.bench_matmul [--quick] [--json PATH]`; two minutes, 10 s with `--quick`.
 """
@@ -21,23 +20,13 @@ import numpy as np
 
 import ansor
 from ansor import te
-from ansor.codegen.machine import Machine
-from ansor.workloads.catalogue import constant_shape
 from experiments import command
 from experiments.fma_peak import FmaPeak, peak_flop
 from experiments.harness import Bench, Estimate, fresh_process, speedup
+from experiments.register_tiles import ROWS, UNROLLED, RegisterTiles, register_tile, tiles_flop
 from experiments.turns import Timer, take_turns, timer_of
 
 GOAL = 0.8
-ROWS, UNROLLED = 6, 4
-PIECES, DEPTH, FLOATS = 32, 64, 2048
-"""Tiles of each thread, the length of their sums, and how many of these each row of a tile adds up."""
-
-
-def columns() -> tuple[int, int]:
-    """Vectors of a row of the register tile, and lanes of each; four registers are for operands."""
-    machine = Machine.host()
-    return (machine.num_registers - 4) // ROWS, machine.vector_bits // 32
 
 
 def schedule(n: int, block: int = 8) -> tuple[Any, list[te.Tensor]]:
@@ -47,7 +36,7 @@ def schedule(n: int, block: int = 8) -> tuple[Any, list[te.Tensor]]:
     k = te.reduce_axis((0, n), name="k")
     C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     s = te.create_schedule(C.op)
-    vectors, lanes = columns()
+    vectors, lanes = register_tile()
     panels = s.rewrite_layout(B, [(1, None), 0, (1, vectors * lanes)], readers=C)
     s[panels].parallel(s[panels].op.axis[0])
     i, j = s[C].op.axis
@@ -62,57 +51,23 @@ def schedule(n: int, block: int = 8) -> tuple[Any, list[te.Tensor]]:
     return s, [A, B, C]
 
 
-def tile() -> tuple[Any, list[te.Tensor]]:
-    """Schedule the sum of A[k, i] * B[k, j] over k, again and again, in each of some tiles C[piece, i, j]."""
-    vectors, lanes = columns()
-    width = vectors * lanes
-    A = te.placeholder((DEPTH, ROWS), name="A")
-    B = te.placeholder((DEPTH, width), name="B")
-    again = te.reduce_axis((0, FLOATS // width), name="again")
-    k = te.reduce_axis((0, DEPTH), name="k")
-    C = te.compute(
-        (PIECES * ansor.get_num_threads(), ROWS, width),
-        lambda p, i, j: te.sum(A[k, i] * B[k, j], axis=[again, k]),
-        name="C",
-    )
-    s = te.create_schedule(C.op)
-    piece, i, j = C.op.axis
-    k_outer, k_inner = s[C].split(k, factor=UNROLLED)
-    j_vector, j_lane = s[C].split(j, factor=lanes)
-    s[C].reorder(piece, again, k_outer, k_inner, i, j_vector, j_lane)
-    s[C].parallel(piece)
-    s[C].unroll(k_inner)
-    s[C].vectorize(j_lane)
-    return s, [A, B, C]
-
-
 def compare(n: int, repeats: int) -> dict[str, list[float]]:
     """Time the kernel, numpy, the tile and the multiply-add loop in turn, on all threads; flop/s by name."""
     kernel = ansor.build(*schedule(n), target="llvm", name="matmul")
-    repeated, tensors = tile()
-    again = ansor.build(repeated, tensors, target="llvm", name="tile")
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
     out = np.empty((n, n), np.float32)
     kernel(a, b, out)
     np.testing.assert_allclose(out, a @ b, rtol=1e-3, atol=1e-3)
-    operands = [ansor.aligned_empty(constant_shape(tensor), "float32") for tensor in tensors]
-    for operand in operands:
-        operand.fill(0.5)
     timers: dict[str, Timer] = {
         "ansor": timer_of(lambda: kernel(a, b, out)),
         "numpy": timer_of(lambda: np.matmul(a, b, out=out)),
-        "tile": timer_of(lambda: again(*operands)),
+        "tile": RegisterTiles(),
         "peak": FmaPeak(),
     }
     seconds = take_turns(timers, repeats)
     product = 2.0 * n**3
-    work = {
-        "ansor": product,
-        "numpy": product,
-        "tile": repeated.state.dag.flop_count,
-        "peak": peak_flop(),
-    }
+    work = {"ansor": product, "numpy": product, "tile": tiles_flop(), "peak": peak_flop()}
     return {name: [work[name] / t for t in times] for name, times in seconds.items()}
 
 

@@ -12,6 +12,9 @@ Two of them, each a compiled loop on the threads that kernels use:
 The limit of an operation is the slower of both. A kernel whose data fit a cache finds them there in every
 repeat, and so does its stream: if caches may hold all, it is also cut into one part for each thread, not into
 pieces for whoever is free. Where there is little to move one thread alone does it, too.
+
+Beside them run tiles of a product on operands in caches (`experiments.register_tiles`). They limit nothing,
+but tell which part of the peak is left to those that load operands.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from ansor.runtime.jit import load_object
 from ansor.runtime.pool import kernel_imports
 from ansor.runtime.timer import compiled_timer
 from experiments.fma_peak import FmaPeak, peak_flop
+from experiments.register_tiles import RegisterTiles, tiles_flop
 from experiments.turns import Timer
 
 GROUP: Final = 8
@@ -48,6 +52,7 @@ SMALL: Final = 1 << 18
 CACHED: Final = 1 << 25
 """Bytes up to which caches of cores may hold what their threads move."""
 PEAK: Final = "multiply-adds"
+TILES: Final = "register tiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +254,11 @@ class Stream:
 
 
 def limit_timers(traffic: Traffic, dtype: str) -> dict[str, Timer]:
-    """Give the ceilings as timers, by name: the multiply-add loop of a dtype, and the streams."""
+    """Give the ceilings as timers, by name: multiply-adds of a dtype, tiles if it is float32, and streams."""
     first = Stream(traffic, temporal=True, block=BLOCKS[0])
     timers: dict[str, Timer] = {PEAK: FmaPeak(dtype)}
+    if dtype == "float32":
+        timers[TILES] = RegisterTiles()
     for temporal in (True, False) if traffic.written else (True,):
         for block in BLOCKS if traffic.written else BLOCKS[-1:]:
             timers[_stream_name(temporal, block)] = Stream(traffic, temporal, block, first)
@@ -280,11 +287,14 @@ class Limit:
         Seconds of the fastest stream of its traffic.
     stream_like
         Seconds of the fastest stream with the kind of stores that our kernel has.
+    tiles
+        Share of the peak that tiles of a product with operands in caches reach; None: not known.
     """
 
     compute: float
     stream: float
     stream_like: float
+    tiles: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -311,5 +321,6 @@ class Limit:
         """
         streams = {name: median(values) for name, values in times.items() if name.startswith("stream")}
         like = [seconds for name, seconds in streams.items() if ("non-temporal" in name) == streaming]
-        least = min(streams.values())
-        return cls(flops * median(times[PEAK]) / peak_flop(dtype), least, min(like, default=least))
+        least, each = min(streams.values()), median(times[PEAK]) / peak_flop(dtype)
+        tiles = tiles_flop() * each / median(times[TILES]) if TILES in times else None
+        return cls(flops * each, least, min(like, default=least), tiles)

@@ -22,6 +22,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     (METASCHEDULE, lambda r: _milliseconds(r, METASCHEDULE)),
     ("limit", lambda r: f"{1e3 * r.limit.seconds:.3g} {r.limit.kind}"),
     ("share", lambda r: f"{r.share:.2f}" + ("" if r.share_of == r.limit.kind else f" of {r.share_of}")),
+    ("tiles", lambda r: "" if r.limit.tiles is None else f"{r.limit.tiles:.2f}"),
     ("speed", lambda r: "" if r.best is None else f"{r.over(r.best).median:.2f}"),
     ("goal", lambda r: "" if r.goal is None else f"{r.goal.value:.2f}"),
     ("which is", lambda r: "" if r.goal is None else r.goal.reason),
@@ -39,6 +40,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
 _MAY_BE_EMPTY: Final = (
     CALLED,
     *PEERS,
+    "tiles",
     "libraries",
     "again",
     METASCHEDULE,
@@ -82,6 +84,11 @@ def _notes(results: Sequence[Result]) -> list[str]:
         "times in ms; share: of the limit, or of the other one where that is the goal; of memory it is that "
         "of a stream with the kind of stores that our kernel has"
     ]
+    if any(r.limit.tiles is not None for r in results):
+        notes.append(
+            "tiles: the share of the multiply-add peak that tiles of a product reach whose packed operands "
+            "lie in caches of a core; far below 1 others use these caches, and no product will do much better"
+        )
     if any(CALLED in r.measured.times for r in results):
         notes.append(
             f"{CALLED}: from Python, as libraries are; speeds are of that, but of kernels alone where times "

@@ -36,13 +36,15 @@ from experiments import (
 from experiments.cpu_cases import CASES, QUICK, Case
 from experiments.cpu_goals import GROUPS, MARGIN, Goal
 from experiments.cpu_kept import read
-from experiments.cpu_limits import LINE, PEAK, Limit, Stream, Traffic, limit_timers
+from experiments.cpu_limits import LINE, PEAK, TILES, Limit, Stream, Traffic, limit_timers
 from experiments.cpu_measure import CALLED, OURS, Effort, Measured
 from experiments.cpu_peers import PEERS, Peer, Prepared
 from experiments.cpu_results import Result
 from experiments.cpu_tuning import Tuned
 from experiments.fma_peak import multiply_add, peak_flop
 from experiments.harness import Bench, fresh_process, table
+from experiments.register_tiles import schedule as tiles
+from experiments.register_tiles import tiles_flop
 
 SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
 CACHED, PASSING = "stream, cached stores, blocks of 512", "stream, non-temporal stores, blocks of 512"
@@ -74,6 +76,18 @@ def test_the_limit_is_the_slower_of_multiply_adds_and_stream() -> None:
     assert moving.seconds == 0.02, "the fastest stream is the limit, whatever our stores are"
     assert moving.stream_like == 0.03, "the share is of a stream with our kind of stores"
     assert Limit.of(times, 0.0, streaming=True, dtype="float32").stream_like == 0.02
+
+
+def test_tiles_tell_which_part_of_the_peak_is_left_once_operands_are_loaded() -> None:
+    """Half, if what takes one call of multiply-adds takes two of as many in tiles; the limit stays."""
+    alone = times_of(0.1, 0.03, 0.02)
+    beside = {**alone, TILES: [0.2 * tiles_flop() / peak_flop()]}
+    limits = [Limit.of(one, peak_flop(), streaming=False, dtype="float32") for one in (alone, beside)]
+    assert [one.tiles for one in limits] == [None, pytest.approx(0.5)]
+    assert [one.seconds for one in limits] == [pytest.approx(0.1)] * 2
+    made, _ = tiles()
+    assert made.state.dag.flop_count == tiles_flop()
+    assert TILES not in limit_timers(Traffic(4096, 0), "float64")
 
 
 @pytest.mark.parametrize("cpu", ["haswell", "znver4"])
@@ -109,7 +123,7 @@ def test_a_stream_reads_every_line_once_and_writes_every_line(
 
 def test_ceilings_read_and_write_by_turns_in_blocks_that_suit_memory_and_in_such_that_suit_caches() -> None:
     """Of large arrays those that change with every group of lines are faster by a third."""
-    names = [name for name in limit_timers(Traffic(2**26, 2**20), "float32") if name != PEAK]
+    names = [name for name in limit_timers(Traffic(2**26, 2**20), "float32") if "stream" in name]
     assert [name.rpartition(" ")[2] for name in names] == ["512", "65536"] * 2
 
 
@@ -386,7 +400,7 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
         found = cpu_measure.side_by_side(SMALL.name, str(again.log), 1, 0.01, 1, ["numpy"], [])
     finally:
         ansor.set_num_threads(threads)
-    assert {OURS, CALLED, "numpy", PEAK} < set(found["times"])
+    assert {OURS, CALLED, "numpy", PEAK, TILES} < set(found["times"])
     assert found["packs"] == [OURS]
     assert set(cpu_measure.call_costs(SMALL.name, ["numpy", "torch channels_last"], 1)) == {"numpy"}
     assert found["skipped"]["torch"] == "left out"
