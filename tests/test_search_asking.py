@@ -13,6 +13,7 @@ import ansor
 from ansor.errors import DefinitionError
 from measure import load_records
 from measure.simulate import SimulatedRunner
+from search.history import History
 from tests.search_fakes import options, simulated_cost
 
 SMALL = {"evolutionary_search_population": 64, "evolutionary_search_num_iters": 1, "first_rounds_size": 8}
@@ -142,3 +143,21 @@ def test_programs_that_a_model_rules_out_do_not_fill_a_round(tmp_path: Path, arg
     assert states
     assert all(map(unrolls, states))
     assert result.trials == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "population", "listed"),
+    [("ansor.matmul", (1, 1, 4), 2048, True), ("ansor.softmax", (128, 128), 4, False)],
+)
+def test_programs_that_a_model_rules_out_are_not_drawn_where_evolution_has_too_few(
+    name: str, args: tuple[int, ...], population: int, listed: bool
+) -> None:
+    """From a list of all programs, as from a space of more than a generation."""
+    task = ansor.SearchTask(func=name, args=args)
+    settings = {**SMALL, "evolutionary_search_population": population, "first_rounds_size": 0}
+    policy = ansor.SketchPolicy(task, Excluding(), params=settings)
+    proposal = policy.propose(0, 64, History())
+    assert (policy.all_programs is not None) == listed
+    assert len(proposal.states) > 8
+    assert ("the cost model rules them out" in proposal.note) == listed
+    assert all(map(unrolls, proposal.states))
