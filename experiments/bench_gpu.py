@@ -37,7 +37,7 @@ from statistics import median
 from typing import Final
 
 import ansor
-from ansor.codegen.c.compile import find_compiler
+from ansor.codegen.c.cuda_compilers import find_compiler
 from ansor.errors import AnsorError, BuildError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from experiments import command

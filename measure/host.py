@@ -18,7 +18,7 @@ from typing import Final
 
 import llvmlite.binding as llvm
 
-from ansor.codegen.c.compile import find_compiler
+from ansor.codegen.c.cuda_compilers import find_compiler
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
 from ansor.errors import RunError, TargetError

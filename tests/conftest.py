@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansor.codegen.c.compile import CudaCompiler, find_nvcc, find_nvrtc
+from ansor.codegen.c.cuda_compilers import CudaCompiler, find_nvcc, find_nvrtc
 from ansor.task import host
 from measure import LocalBuilder, LocalRunner
 from search import options, params

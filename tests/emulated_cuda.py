@@ -82,7 +82,7 @@ def install(monkeypatch: pytest.MonkeyPatch, binding: str = "cuda-bindings") -> 
 
 
 class HostCompiler:
-    """See `ansor.codegen.c.compile.CudaCompiler`: a cubin is a library of the host."""
+    """See `ansor.codegen.c.cuda_compilers.CudaCompiler`: a cubin is a library of the host."""
 
     name = "g++"
     release = 13

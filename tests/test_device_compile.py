@@ -12,22 +12,17 @@ from typing import Any
 
 import pytest
 
-import ansor.codegen.c.compile as compiling
+import ansor.codegen.c.cuda_compilers as compilers
 from ansor.codegen.c import CUDA, emit_c, split_kernels
 from ansor.codegen.c.compile import (
-    CudaCompiler,
-    Nvcc,
-    Nvrtc,
     Resources,
     checked_arch,
     compile_cubin,
     compile_cuda,
     compile_ptx,
     disassemble,
-    find_compiler,
-    find_nvcc,
-    find_nvrtc,
 )
+from ansor.codegen.c.cuda_compilers import CudaCompiler, Nvcc, Nvrtc, find_compiler, find_nvcc, find_nvrtc
 from ansor.dtypes import DTYPES
 from ansor.errors import BuildError, TargetError
 from ansor.runtime.device.build import build_device
@@ -133,7 +128,7 @@ def test_sass() -> None:
     if not any(COMPILERS[name]() for name in COMPILERS):
         pytest.skip("neither nvcc nor NVRTC is installed")
     cubin = compile_cubin(emit_c(split_kernels(vector_add()), CUDA), "sm_90")
-    if not any(compiling._tool(name) for name in ("nvdisasm", "cuobjdump")):
+    if not any(compilers.tool_path(name) for name in ("nvdisasm", "cuobjdump")):
         pytest.skip("neither nvdisasm nor cuobjdump is installed")
     assert "FADD" in disassemble(cubin)
 
@@ -165,8 +160,8 @@ def test_names_of_architectures() -> None:
 def test_without_any_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    monkeypatch.setattr(compiling, "_in_wheels", lambda pattern: [])
-    monkeypatch.setattr(compiling, "_TOOLKIT", tmp_path)
+    monkeypatch.setattr(compilers, "_in_wheels", lambda pattern: [])
+    monkeypatch.setattr(compilers, "_TOOLKIT", tmp_path)
     find_nvcc.cache_clear()
     find_nvrtc.cache_clear()
     try:
@@ -186,7 +181,7 @@ def test_what_nvrtc_opens_later_is_loaded_before_it(monkeypatch: pytest.MonkeyPa
     for name in ("nvrtc", "nvrtc-builtins", "nvrtc.alt", "nvrtc-builtins.alt"):
         (folder / f"lib{name}.so.13").touch()
     loaded: list[str] = []
-    monkeypatch.setattr(compiling, "_in_wheels", lambda pattern: sorted(tmp_path.glob(pattern)))
+    monkeypatch.setattr(compilers, "_in_wheels", lambda pattern: sorted(tmp_path.glob(pattern)))
     monkeypatch.setattr(ctypes, "CDLL", lambda path: loaded.append(Path(path).name))
     find_nvrtc.cache_clear()
     try:
@@ -203,7 +198,7 @@ def script(path: Path, text: str) -> str:
 
 
 def test_a_compiler_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiling, "TIMEOUT", 0.2)
+    monkeypatch.setattr(compilers, "TIMEOUT", 0.2)
     with pytest.raises(BuildError, match=r"nvcc took more than 0.2 s"):
         compile_cubin("", "sm_90", Nvcc(script(tmp_path / "nvcc", "exec sleep 60")))
 

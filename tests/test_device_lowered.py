@@ -8,7 +8,8 @@ from math import prod
 import pytest
 
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
-from ansor.codegen.c.compile import compile_ptx, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import compile_ptx
+from ansor.codegen.c.cuda_compilers import find_nvcc, find_nvrtc
 from ansor.errors import ScheduleError
 from ansor.ir.nest import LoopNest
 from ansor.schedule.lowering import lower

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ansor
-from ansor.codegen.c.compile import CudaCompiler, Resources, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import Resources
+from ansor.codegen.c.cuda_compilers import CudaCompiler, find_nvcc, find_nvrtc
 from ansor.errors import BuildError, DefinitionError
 from ansor.runtime.device.module import DeviceModule
 from ansor.runtime.device.resources import KernelResources, resources_of

@@ -9,7 +9,8 @@ import pytest
 
 import ansor
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda
+from ansor.codegen.c.compile import compile_cuda
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.errors import BuildError
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, For, If, LoopNest, seq

@@ -519,7 +519,7 @@ def test_a_rehearsal_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def ansor_compiles() -> bool:
     """Whether there is a compiler for CUDA."""
-    from ansor.codegen.c.compile import find_nvcc, find_nvrtc
+    from ansor.codegen.c.cuda_compilers import find_nvcc, find_nvrtc
 
     return find_nvcc() is not None or find_nvrtc() is not None
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
+from ansor.codegen.c.compile import compile_cuda, compile_ptx
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.errors import LogFormatError, RunError, ScheduleError
 from ansor.ir.interp import run_nest
 from ansor.ir.nest import Alloc, Barrier, Buffer, Commit, For, If, LoopKind, LoopNest, Seq, Stmt, Store, seq

@@ -11,7 +11,8 @@ import pytest
 import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda
+from ansor.codegen.c.compile import compile_cuda
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.dtypes import DTYPES
 from ansor.errors import BuildError, LoweringError, RunError
 from ansor.ir.interp import run_nest

@@ -11,7 +11,8 @@ import pytest
 
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda
+from ansor.codegen.c.compile import compile_cuda
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.errors import ScheduleError
 from ansor.ir.bounds import Bounds
 from ansor.ir.nest import LoopNest

@@ -11,12 +11,8 @@ import pytest
 import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, OPENCL, emit_c, split_kernels
-from ansor.codegen.c.compile import (
-    CudaCompiler,
-    compile_cuda,
-    compile_ptx,
-    disassemble,
-)
+from ansor.codegen.c.compile import compile_cuda, compile_ptx, disassemble
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.errors import DefinitionError, ScheduleError
 from ansor.intrinsics import get_warp_intrinsic, warp_intrinsics
 from ansor.ir.nest import LoopNest

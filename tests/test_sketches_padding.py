@@ -11,7 +11,8 @@ import pytest
 import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import compile_cuda, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import compile_cuda
+from ansor.codegen.c.cuda_compilers import find_nvcc, find_nvrtc
 from ansor.ir.nest import Alloc, LoopNest, walk_statements
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State

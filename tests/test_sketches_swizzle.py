@@ -10,7 +10,8 @@ import pytest
 
 import ansor
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import compile_cuda, find_nvcc, find_nvrtc
+from ansor.codegen.c.compile import compile_cuda
+from ansor.codegen.c.cuda_compilers import find_nvcc, find_nvrtc
 from ansor.schedule.kernel_usage import kernel_usages
 from ansor.schedule.state import State
 from ansor.schedule.steps import StorageAlignStep, SwizzleStep

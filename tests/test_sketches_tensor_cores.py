@@ -14,7 +14,8 @@ import pytest
 import ansor
 from ansor import te
 from ansor.codegen.c import CUDA, emit_c, split_kernels
-from ansor.codegen.c.compile import CudaCompiler, compile_cuda, compile_ptx
+from ansor.codegen.c.compile import compile_cuda, compile_ptx
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.ir.shared_memory import shared_buffers
 from ansor.ir.shuffles import WARP
 from ansor.schedule.stages import Annotation

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ansor.codegen.c.compile import CudaCompiler, Resources, compile_cuda
+from ansor.codegen.c.compile import Resources, compile_cuda
+from ansor.codegen.c.cuda_compilers import CudaCompiler
 from ansor.codegen.c.dialect import CUDA
 from ansor.errors import BuildError, DefinitionError
 from ansor.runtime.device.package import DevicePackage
