@@ -83,7 +83,6 @@ class Kernel:
         self._roots = tuple(builder.emit(root, self._where) for root in roots)
         self._slot_count = len(builder.instructions)
         self._instructions = _with_dead_slots(builder.instructions, {*self._roots, self._where})
-        self.node_count = len(self._instructions)
 
     def __call__(self, context: Context) -> tuple[list[Array], Array | None]:
         """Return the values of the roots and of `where`, of shapes that broadcast over the bindings."""
