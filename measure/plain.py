@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from ansor.errors import MeasureTimeoutError, RunError
+from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.stages import Annotation, Iterator, IteratorKind
 from ansor.schedule.state import State
@@ -22,9 +22,12 @@ from ansor.te.tensor import ComputeOp
 from measure.arguments import ArgumentSpec
 from measure.emit import emit_program
 from measure.jobs import compile_program, compute_reference
+from measure.process import RemoteError
 
 COMPILE_TIMEOUT: Final = 60.0
 RUN_TIMEOUT: Final = 300.0
+FAILURES: Final = (BuildError, RunError, ScheduleError, MeasureTimeoutError, MemoryError, RemoteError)
+"""What compiling and running plain programs may end with."""
 _VECTOR: Final = 16
 
 

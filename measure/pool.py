@@ -147,6 +147,11 @@ class WorkerPool(Executor):
     def _is_ours(self) -> bool:
         return os.getpid() == self._owner
 
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the worker processes that exist now."""
+        return [pid for process in self._processes if (pid := process.pid) is not None]
+
     def abort(self) -> None:
         """Drop waiting calls and kill the workers; futures end as cancelled or with `WorkerCrashError`.
 

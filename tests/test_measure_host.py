@@ -93,7 +93,7 @@ def test_a_full_directory_of_temporary_files_is_explained(monkeypatch: pytest.Mo
     def full(*_: object) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("measure.reference.bytes_of", full)
+    monkeypatch.setattr("measure.argument_files.bytes_of", full)
     with pytest.raises(RunError, match=r"cannot write 64 bytes of 'A'.*No space left on device.*TMPDIR"):
         ReferenceStore().get(ansor.SearchTask(compute_dag=scaled(16)))
 

@@ -406,7 +406,7 @@ def test_an_answer_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatc
                 done.set_exception(MeasureTimeoutError(f"it took {timeout} s"))
             return done
 
-    monkeypatch.setattr("measure.reference.evaluate", None)  # Nobody waits for the interpreter.
+    monkeypatch.setattr("measure.argument_files.evaluate", None)  # Nobody waits for the interpreter.
     with pytest.raises(RunError, match=r"right answer of .*large.* more than 300 s; .* smaller sizes"):
         ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), Slow())
 
@@ -420,12 +420,12 @@ def test_fewer_points_are_checked_where_each_takes_long(
         checked.append(len(points))
         return evaluate_points(tensor, points, data, stepwise=stepwise)
 
-    monkeypatch.setattr("measure.reference.evaluate_points", count)
+    monkeypatch.setattr("measure.spot_checks.evaluate_points", count)
     ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
     assert checked[:2] == [1, 15]
     assert 100 < checked[2] <= 4096
     checked.clear()
-    monkeypatch.setattr("measure.reference.CHECKS", ((1, math.inf), (15, 1e-9)))
+    monkeypatch.setattr("measure.spot_checks.CHECKS", ((1, math.inf), (15, 1e-9)))
     ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
     assert checked == [1]
 

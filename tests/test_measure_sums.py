@@ -111,7 +111,7 @@ def test_the_second_answer_is_sought_once(
     store = runner.references
     assert not store.reconsider(task, None)
     assert store.get(task).settled
-    monkeypatch.setattr(ReferenceStore, "_settle", None)
+    monkeypatch.setattr(ReferenceStore, "_others", None)
     assert not store.reconsider(task, None)
     assert not ReferenceStore().reconsider(task, None)  # It was never asked for there.
 
