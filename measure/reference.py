@@ -30,10 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ansor.dtypes import is_float, to_numpy
-from ansor.errors import (
-    LoweringError,
-    RunError,
-)
+from ansor.errors import LoweringError, RunError
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.inputs import get_task_input_buffer
 from ansor.task.task import Task

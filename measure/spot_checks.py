@@ -33,8 +33,8 @@ def contradiction(
 ) -> str | None:
     """Where compiled outputs contradict the interpreter; None if they do not at some random points.
 
-    Elements may be off by what it makes of their `errors`, if given. With `stepwise` it rounds sums after
-    each step, as the plain program does.
+    The `seed` decides which. Elements may be off by what the interpreter makes of their `errors`, if given.
+    With `stepwise` it rounds sums after each step, as the plain program does.
     """
     rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
     data = inputs_of(dag, specs)
