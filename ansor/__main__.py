@@ -1,4 +1,4 @@
-"""The command line: `ansor ...` and `python -m ansor ...`. All of it lives in `search.cli`."""
+"""The command line: `ansor ...` and `python -m ansor ...`. All of it lives in `search.cli.main`."""
 
 import sys
 
@@ -12,7 +12,7 @@ def main() -> None:
     from ansor.siblings import check_siblings
 
     check_siblings()
-    from search.cli import run
+    from search.cli.main import run
 
     command.run(lambda: run(sys.argv[1:]))
 

@@ -1,9 +1,9 @@
 """Cost models: what a search believes of programs that it has not measured.
 
 Reading order: `model` (the protocol), `candidates` (what is scored), `random_model`; what a program looks
-like to a model: `features` (the table), `extract`, `rows`; the model that needs no training: `analytic`; how
-others learn: `labels`, `dataset`, `losses`, `learned` (the base for models of your own), `boosting`, `xgb`,
-`sk`; both together: `drafted`. `metrics` says how good they are.
+like to a model: `features` (the table), `extraction`, `rows`; the model that needs no training: `analytic`;
+how others learn: `labels`, `dataset`, `losses`, `learned` (the base for models of your own), `boosting`,
+`xgb`, `sk`; both together: `drafted`. `metrics` says how good they are.
 """
 
 from costmodel import metrics

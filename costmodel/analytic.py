@@ -39,8 +39,8 @@ from ansor.task.task import Task
 from costmodel.analytic_device import USED as USED_OF_DEVICE
 from costmodel.analytic_device import DeviceRates, device_parts
 from costmodel.candidates import Candidates
-from costmodel.extract import core_of
-from costmodel.features import unscale
+from costmodel.extraction.extract import core_of
+from costmodel.features.table import unscale
 from costmodel.model import CostModel, FloatArray
 from costmodel.rows import PackedRows, extract_rows
 from costmodel.statements import StatementFeatures

@@ -24,7 +24,7 @@ from ansor.checks import check_fields
 from ansor.errors import DefinitionError
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS
 from ansor.task.device import PARTITIONS, DeviceModel
-from costmodel.extract_device import registers_of
+from costmodel.extraction.device import registers_of
 
 Raw = Mapping[str, NDArray[np.float64]]
 FloatArray = NDArray[np.float64]

@@ -16,11 +16,11 @@ from ansor.depth import with_depth
 from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel.analytic import AnalyticModel
-from costmodel.extract import extract_forms
-from costmodel.extract_form import Form
-from costmodel.extract_statements import statements_of
-from costmodel.features import FEATURES, GPU_FEATURES, INDEX
-from costmodel.features_spec import Feature
+from costmodel.extraction.extract import extract_forms
+from costmodel.extraction.form import Form
+from costmodel.extraction.statements import statements_of
+from costmodel.features.spec import Feature
+from costmodel.features.table import FEATURES, GPU_FEATURES, INDEX
 
 _WIDTH = 12
 

@@ -15,23 +15,23 @@ from costmodel.rows import FeatureSource, PackedRows
 
 
 class StatementFeatures(FeatureSource):
-    """One row per stored statement, with the columns of the feature table (`costmodel.features`)."""
+    """One row per stored statement, with the columns of the feature table (`costmodel.features.table`)."""
 
     @property
     def version(self) -> str:
-        from costmodel.features import VERSION
+        from costmodel.features.table import VERSION
 
         return VERSION
 
     @property
     def width(self) -> int:
-        from costmodel.features import N_FEATURES
+        from costmodel.features.table import N_FEATURES
 
         return N_FEATURES
 
     @property
     def widths(self) -> tuple[int, ...]:
-        from costmodel.features import N_FEATURES, N_GPU_FEATURES
+        from costmodel.features.table import N_FEATURES, N_GPU_FEATURES
 
         return N_FEATURES, N_GPU_FEATURES
 
@@ -40,8 +40,8 @@ class StatementFeatures(FeatureSource):
         return True
 
     def extract(self, task: Task, candidates: Candidates) -> PackedRows:
-        from costmodel.extract import extract
-        from costmodel.features import INDEX
+        from costmodel.extraction.extract import extract
+        from costmodel.features.table import INDEX
 
         made = extract(task, candidates)
         made.values[:, INDEX["auto_unroll_max_step"]] = 0.0

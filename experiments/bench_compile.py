@@ -34,7 +34,7 @@ from ansor.runtime.timer import compiled_timer
 from ansor.schedule.lowering import lower
 from experiments import command
 from experiments.harness import Bench, Estimate
-from experiments.search_cases import CASES, Case
+from experiments.search.cases import CASES, Case
 from experiments.turns import take_turns
 
 NAMES: Final = ("matmul-512", "conv2d-14", "winograd-28", "depthwise-112", "softmax-1024")

@@ -6,7 +6,7 @@ records of one task, as in the first rounds of a search, and on a task that it h
 train on 2000 records and to score 2048 programs.
 
 The records are made here, by tuning at random: logs of some catalogue workloads in the folder of this
-version (`experiments.search_runs`), which later runs complete. Every model sees the same records and the same
+version (`experiments.search.runs`), which later runs complete. Every model sees the same records and the same
 features.
 
 Command: `python -m experiments.bench_costmodel [--quick] [--json PATH]`; a minute with `--quick`, ten
@@ -29,7 +29,7 @@ import ansor
 from ansor import workloads
 from experiments import command
 from experiments.harness import Bench, Estimate
-from experiments.search_runs import folder, trials_in, whole
+from experiments.search.runs import folder, trials_in, whole
 
 TASKS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("matmul", (512, 512, 512)),

@@ -1,7 +1,7 @@
 """CPU kernels beside libraries, another tuner and the machine's limits: one table of everything.
 
 Claims to look at: what tuning finds is as fast as the fastest library on every operation of the catalogue
-(`experiments.cpu_goals` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
+(`experiments.cpu.goals` has the goals), and how much of the machine's peak of multiply-adds, or of a stream
 of the same bytes, it uses. Each operation is tuned, its winner measured again in fresh processes, in turn
 with numpy, PyTorch (eager in both memory formats, and compiled), ONNX Runtime and the ceilings; everyone has
 the same number of threads, and every answer is compared with ours first. A goal is never more than 0.97 of
@@ -10,7 +10,7 @@ the limit measured beside it; the table says which of the two applies.
 Logs stay, so a second run goes on where the first one stopped: in a folder of `experiments/out` named after
 the sources, the machine and the threads, or wherever `--log-dir` says, whatever logs lie there. There lie
 also `results.json`, every figure of the last row of each operation with the commit, date and machine of its
-run (`experiments.cpu_kept`), and the bar chart `speed.svg` of all of them (extra `plot`). So several runs
+run (`experiments.cpu.kept`), and the bar chart `speed.svg` of all of them (extra `plot`). So several runs
 with `--ops` can make a table of everything; `--table` measures nothing and shows what there is. The rows of
 `--json` are of what this run shows, and the row `share` of an operation has the same figures.
 
@@ -36,15 +36,16 @@ from typing import Any, Final
 
 from ansor.command import INTERRUPTED
 from ansor.task.host import available_cores
-from experiments import command, cpu_metaschedule, search_runs
-from experiments.cpu_cases import CASES, QUICK, Case, chosen
-from experiments.cpu_kept import FILE, UnusableError, alone, check_place, keep, read
-from experiments.cpu_measure import Effort, measure, threads_everywhere
-from experiments.cpu_peers import PEERS
-from experiments.cpu_results import Result, add_means, add_rows
-from experiments.cpu_run import Run
-from experiments.cpu_table import chart, details, some
-from experiments.cpu_tuning import tune
+from experiments import command
+from experiments.cpu import metaschedule as cpu_metaschedule
+from experiments.cpu.cases import CASES, QUICK, Case, chosen
+from experiments.cpu.kept import FILE, UnusableError, alone, check_place, keep, read
+from experiments.cpu.measure import Effort, measure, threads_everywhere
+from experiments.cpu.peers import PEERS
+from experiments.cpu.results import Result, add_means, add_rows
+from experiments.cpu.run import Run
+from experiments.cpu.table import chart, details, some
+from experiments.cpu.tuning import tune
 from experiments.harness import (
     OUT,
     Bench,
@@ -55,7 +56,8 @@ from experiments.harness import (
     threads_here,
     words_of,
 )
-from experiments.search_clock import report_quiet
+from experiments.search import runs as search_runs
+from experiments.search.clock import report_quiet
 
 TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
@@ -63,7 +65,7 @@ KIND: Final = "cpu"
 """Begin of the names of folders of logs."""
 CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
-MODULES: Final = ("cpu_cases", "cpu_tuning", "cpu_workloads", "search_cases")
+MODULES: Final = ("cpu/cases", "cpu/tuning", "cpu/workloads", "search/cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
 MISSING: Final = "no row has it; --metaschedule measures it"
 MEASURING: Final = ("quick", "trials", "peers", "metaschedule", "tvm_python")

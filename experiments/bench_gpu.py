@@ -17,7 +17,7 @@ after every case.
 
 `--dry` rehearses all of it without a GPU: small sizes, few trials, programs for OpenCL (PoCL runs them on the
 CPU), numpy in place of every library; the winners are compiled for sm_80 and sm_90 to tell what they take. So
-is, of full sizes, the program of each that a search would measure first (`experiments.gpu_predicted`), which
+is, of full sizes, the program of each that a search would measure first (`experiments.gpu.predicted`), which
 has to find registers and a place on the GPU; other goals there are none.
 
 Logs stay in `experiments/out/gpu` (`--log-dir`), so a second run goes on where the first one stopped.
@@ -41,9 +41,9 @@ from ansor.codegen.c.cuda_compilers import find_compiler
 from ansor.errors import AnsorError, BuildError, NoDeviceError
 from ansor.runtime.device.door import DeviceInfo, device_info
 from experiments import command
-from experiments.cpu_measure import OURS
-from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
-from experiments.gpu_measure import (
+from experiments.cpu.measure import OURS
+from experiments.gpu.cases import CASES, QUICK, GPUCase, chosen
+from experiments.gpu.measure import (
     REHEARSED_ARCHES,
     SAMPLED,
     Measured,
@@ -56,7 +56,7 @@ from experiments.gpu_measure import (
     tools,
     tune,
 )
-from experiments.gpu_predicted import predict
+from experiments.gpu.predicted import predict
 from experiments.harness import (
     OUT,
     Bench,

@@ -20,9 +20,9 @@ import numpy as np
 import ansor
 from ansor import workloads
 from experiments import command
-from experiments.cpu_measure import check
+from experiments.cpu.measure import check
 from experiments.harness import OUT, Bench, Estimate, fresh_process, speedup
-from experiments.search_runs import whole
+from experiments.search.runs import whole
 from experiments.turns import interleave
 
 QUICK: Final = ("matmul", "conv2d_bn_relu", "softmax")

@@ -22,7 +22,7 @@ import ansor
 from ansor.dtypes import to_numpy
 from experiments import command
 from experiments.harness import Bench, Estimate, speedup
-from experiments.search_runs import whole
+from experiments.search.runs import whole
 from experiments.turns import interleave
 
 CASES: Final[Mapping[str, tuple[str, str, str]]] = {

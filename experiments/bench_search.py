@@ -47,18 +47,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import ansor
-from experiments import (
-    command,
-    search_ablation,
-    search_efficiency,
-    search_models,
-    search_runs,
-    search_throughput,
-    search_tuning,
-)
+from experiments import command
 from experiments.harness import Bench, names_among, positive_number
-from experiments.search_cases import CASES, Peers
-from experiments.search_clock import quiet_share, report_quiet
+from experiments.search import ablation as search_ablation
+from experiments.search import efficiency as search_efficiency
+from experiments.search import models as search_models
+from experiments.search import runs as search_runs
+from experiments.search import throughput as search_throughput
+from experiments.search import tuning as search_tuning
+from experiments.search.cases import CASES, Peers
+from experiments.search.clock import quiet_share, report_quiet
 
 SEEDS: Final = 5
 

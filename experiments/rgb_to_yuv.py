@@ -21,7 +21,7 @@ import ansor
 from ansor import te
 from experiments import command
 from experiments.harness import OUT, machine, positive_number, speedup
-from experiments.search_runs import whole
+from experiments.search.runs import whole
 from experiments.turns import interleave
 
 Array = npt.NDArray[np.float32]

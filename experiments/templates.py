@@ -20,7 +20,7 @@ import ansor
 from ansor import te
 from experiments import command
 from experiments.harness import positive_number
-from experiments.search_runs import whole
+from experiments.search.runs import whole
 
 
 @ansor.template("experiments.tiled_matmul")

@@ -31,7 +31,7 @@ from search.generation import (
     merged,
     unseen,
 )
-from search.mutation import Mutation, offspring_of
+from search.mutations.mutation import Mutation, offspring_of
 from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.remap import Names

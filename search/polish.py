@@ -20,7 +20,7 @@ from search.evolution import Score
 from search.generation import Generation, unseen
 from search.history import History
 from search.known import Known
-from search.mutate_tiles import HANDY_LENGTHS
+from search.mutations.tiles import HANDY_LENGTHS
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import prime_factors
 from sketches.family import Family, Matrix

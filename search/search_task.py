@@ -43,7 +43,7 @@ from search.starts import first_programs, known_results
 from search.task_inputs import resolve_inputs
 from search.text import target_terms
 from search.titles import title_of_key
-from sketches.template_function import Template
+from sketches.templates.function import Template
 
 if TYPE_CHECKING:
     from ansor.te.tensor import Tensor

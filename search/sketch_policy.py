@@ -34,13 +34,13 @@ from costmodel import CostModel, DraftedModel, FloatArray, Programs, XGBModel
 from measure import MeasureInput
 from search.asking import check_model, scores_of, teach, unteach
 from search.custom_rule import PreloadCustomSketchRule
-from search.default_mutations import CPU_MUTATIONS, GPU_MUTATIONS, default_mutations
 from search.evolution import Evolution, Outcome, evolve
 from search.exhaustive import enumerate_space
 from search.generation import Generation, merged, unseen
 from search.history import History, Trial
 from search.known import Known
-from search.mutation import Mutation, check_mutations
+from search.mutations.defaults import CPU_MUTATIONS, GPU_MUTATIONS, default_mutations
+from search.mutations.mutation import Mutation, check_mutations
 from search.params import DEFAULT_PARAMS, Params, resolve_params
 from search.picking import Picker
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks

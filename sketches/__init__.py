@@ -7,7 +7,7 @@ order: `rule`, `memory`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `c
 `inlined_padding`, `conversions`, `small_tiles`, `tile_blocks`, `unrolled_tiles`), `derive`; then `factors`,
 `columns`, `locations`, `annotate`, `streaming`, `prefetching`, `family`, `population`, `sample`; for GPUs
 `launch`, `threads`, `fetch`, `buffering`, `padding`, `limits`.
-By hand: `template_choices`, `template_config`, `template_function`.
+By hand: `templates`.
 """
 
 from sketches.annotate import DERIVE
@@ -28,9 +28,9 @@ from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.rule import Derivation, SketchContext, SketchRule, Verdict
 from sketches.sample import ProgramSpace, Sample, sample_programs
-from sketches.template_choices import AnnotateEntity, KnobEntity, ReorderEntity, SplitEntity
-from sketches.template_config import Config, ConfigEntity, ConfigSpace
-from sketches.template_function import Template, template
+from sketches.templates.choices import AnnotateEntity, KnobEntity, ReorderEntity, SplitEntity
+from sketches.templates.config import Config, ConfigEntity, ConfigSpace
+from sketches.templates.function import Template, template
 
 __all__ = [
     "CPU_ANNOTATORS",

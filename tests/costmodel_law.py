@@ -30,11 +30,11 @@ from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.te.expr import Binary, BinaryOp, Expr, Load, Read, Reduce, Select, children
 from ansor.te.tensor import ComputeOp
-from costmodel.extract_body import COUNTS
-from costmodel.extract_form import Form
-from costmodel.extract_statements import Statement, statements_of
-from costmodel.features import INDEX
-from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS
+from costmodel.extraction.body import COUNTS
+from costmodel.extraction.form import Form
+from costmodel.extraction.statements import Statement, statements_of
+from costmodel.features.reference import BUFFER_COLUMNS, N_BUFFERS
+from costmodel.features.table import INDEX
 from sketches import Population
 from tests.costmodel_counts import (
     MAX_POINTS,

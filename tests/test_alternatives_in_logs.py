@@ -27,10 +27,10 @@ from measure.groups import TaskGroups
 from measure.record import LoggedState, LoggedTask, computation_of, direct_key
 from measure.targets import runs_on
 from search import search_task
-from search.cli import run
-from search.report_belief import believed
-from search.report_data import read_history
-from search.report_page import report_page
+from search.cli.main import run
+from search.report.belief import believed
+from search.report.data import read_history
+from search.report.page import report_page
 from tests.fake_machine import FakeMachine, options
 from tests.test_reuse_records import check_tvm_line
 

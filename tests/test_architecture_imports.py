@@ -70,8 +70,8 @@ def test_floors_of_ansor_import_downwards_only() -> None:
 
 def test_only_the_facade_is_imported_by_experiments() -> None:
     wrong = [
-        f"{path.name}:{line} imports {module}"
-        for path in sorted((ROOT / "experiments").glob("*.py"))
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in sorted((ROOT / "experiments").rglob("*.py"))
         for line, module in imports(path)
         if module.split(".")[0] in ROOMS and module.split(".")[0] != "ansor"
     ]

@@ -16,8 +16,8 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from costmodel.explain import explain
-from costmodel.extract import extract
-from search.cli import run
+from costmodel.extraction.extract import extract
+from search.cli.main import run
 from search.plans import plan_key
 from tests.program_laws import check_printed_code
 

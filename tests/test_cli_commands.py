@@ -25,8 +25,8 @@ from measure import (
     load_records,
 )
 from search import TuningOptions, search_task
-from search.cli import run
-from search.cli_workload import parse_value
+from search.cli.main import run
+from search.cli.workload import parse_value
 
 ROOT = Path(__file__).parent.parent
 

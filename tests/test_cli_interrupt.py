@@ -195,8 +195,8 @@ def test_a_benchmark_that_is_interrupted_puts_away_what_it_has(tmp_path: Path) -
         "command.run(main)\n"
     )
     code = (
-        "import sys, pathlib, search.cli_bench\n"
-        f"search.cli_bench.source_tree = lambda: pathlib.Path({str(tmp_path)!r})\n"
+        "import sys, pathlib, search.cli.bench\n"
+        f"search.cli.bench.source_tree = lambda: pathlib.Path({str(tmp_path)!r})\n"
         "from ansor.__main__ import main\n"
         "sys.argv = ['ansor', 'bench', 'slow']\n"
         "main()\n"
@@ -232,11 +232,11 @@ def test_the_exit_code_is_the_same_wherever_the_interrupt_was_raised(tmp_path: P
     """Python has its own way to end after one that left an executed string, as libraries have while loading;
     what is to be done at the end is done."""
     code = (
-        "import atexit, signal, sys, search.cli\n"
+        "import atexit, signal, sys, search.cli.main\n"
         "def run(words):\n"
         "    atexit.register(print, 'put away')\n"
         "    exec('signal.raise_signal(signal.SIGINT)')\n"
-        "search.cli.run = run\n"
+        "search.cli.main.run = run\n"
         "from ansor.__main__ import main\n"
         "main()\n"
     )

@@ -18,8 +18,8 @@ from ansor.schedule.state import State
 from costmodel import Programs
 from costmodel.analytic import AnalyticModel, CoreRates
 from costmodel.explain import FeatureTable, explain
-from costmodel.extract import extract
-from costmodel.features import FEATURES, unscale
+from costmodel.extraction.extract import extract
+from costmodel.features.table import FEATURES, unscale
 from sketches import ProgramSpace
 from tests.sketches_cases import HARDWARE, SMALL, matmul, softmax, task_of
 

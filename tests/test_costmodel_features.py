@@ -13,10 +13,10 @@ from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
 from ansor.task.task import Task
 from costmodel import Programs
-from costmodel.extract import extract, extract_forms
-from costmodel.extract_form import Form
-from costmodel.features import FEATURES, INDEX, N_FEATURES, feature_names, unscale
-from costmodel.features_reference import REFERENCE_FEATURES
+from costmodel.extraction.extract import extract, extract_forms
+from costmodel.extraction.form import Form
+from costmodel.features.reference import REFERENCE_FEATURES
+from costmodel.features.table import FEATURES, INDEX, N_FEATURES, feature_names, unscale
 from search import REFERENCE_SPACE, SearchTask
 from sketches import Population, ProgramSpace
 from sketches.columns import fill_holes

@@ -19,9 +19,9 @@ from ansor.schedule.state import State
 from ansor.task.hardware import HardwareParams
 from ansor.task.task import Task
 from ansor.te import Tensor
-from costmodel.extract import extract_forms
-from costmodel.extract_form import Form
-from costmodel.features import feature_names
+from costmodel.extraction.extract import extract_forms
+from costmodel.extraction.form import Form
+from costmodel.features.table import feature_names
 from tests.sketches_cases import matmul
 
 TARGET = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"

@@ -15,11 +15,11 @@ from ansor.schedule.lowering import lower
 from ansor.task.task import Task
 from ansor.te.expr import Load, int_value
 from ansor.te.tensor import ComputeOp
-from costmodel.extract import extract_forms
-from costmodel.extract_form import Form
-from costmodel.extract_statements import statements_of
-from costmodel.features import INDEX
-from costmodel.features_reference import N_BUFFERS
+from costmodel.extraction.extract import extract_forms
+from costmodel.extraction.form import Form
+from costmodel.extraction.statements import statements_of
+from costmodel.features.reference import N_BUFFERS
+from costmodel.features.table import INDEX
 from sketches import ColumnKind, Population, ProgramSpace
 from tests.costmodel_counts import allocation, stored_statements
 from tests.costmodel_executed import Executed

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ansor
-import costmodel.extract
+import costmodel.extraction.extract
 from ansor import te
 from ansor.ir.nest import For, LoopKind, LoopNest, Stmt, Store, sub_statements
 from ansor.schedule.lowering import lower
@@ -24,12 +24,12 @@ from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
 from costmodel.analytic_device import USED, DeviceRates, device_parts
 from costmodel.explain import explain
-from costmodel.extract import extract, extract_forms
-from costmodel.extract_columns import pack
-from costmodel.extract_form import Form
-from costmodel.extract_kernels import VIRTUAL, kernel_plan
-from costmodel.extract_statements import statements_of
-from costmodel.features import GPU_FEATURES, INDEX, scale, unscale
+from costmodel.extraction.columns import pack
+from costmodel.extraction.extract import extract, extract_forms
+from costmodel.extraction.form import Form
+from costmodel.extraction.kernels import VIRTUAL, kernel_plan
+from costmodel.extraction.statements import statements_of
+from costmodel.features.table import GPU_FEATURES, INDEX, scale, unscale
 from sketches import Population, ProgramSpace
 from sketches.columns import ColumnKind, fill_holes
 from tests.costmodel_counts import stored_statements
@@ -151,7 +151,7 @@ def test_features_of_a_gpu_do_not_depend_on_the_machine_that_computes_them(
 
     def forget() -> None:
         hardware._known.cache_clear()
-        costmodel.extract._core_of.cache_clear()
+        costmodel.extraction.extract._core_of.cache_clear()
 
     task = gpu_task(matmul(128, 128, 64))
     population = sample(task, 10)[0]

@@ -14,8 +14,8 @@ from scipy.optimize import linear_sum_assignment
 
 from ansor.schedule.state import State
 from ansor.task.task import Task
-from costmodel.extract import extract
-from costmodel.features_reference import BUFFER_COLUMNS, N_BUFFERS, REFERENCE_FEATURES
+from costmodel.extraction.extract import extract
+from costmodel.features.reference import BUFFER_COLUMNS, N_BUFFERS, REFERENCE_FEATURES
 from tests.sketches_cases import oracle_lines, oracle_workload, task_of
 
 TARGET = "llvm -mcpu=core-avx2"

@@ -24,11 +24,11 @@ from ansor.te import Tensor
 from ansor.te.expr import Expr, Load, Var, int_value
 from ansor.workloads.catalogue import get_workload
 from costmodel.explain import FeatureTable
-from costmodel.extract import core_of
-from costmodel.extract_columns import pack
-from costmodel.extract_form import Form
-from costmodel.extract_plan import plan, strips_of
-from costmodel.extract_statements import statements_of
+from costmodel.extraction.columns import pack
+from costmodel.extraction.extract import core_of
+from costmodel.extraction.form import Form
+from costmodel.extraction.plan import plan, strips_of
+from costmodel.extraction.statements import statements_of
 from sketches import Population, ProgramSpace
 from tests.costmodel_law import buffer_name, odd_lengths
 from tests.paths import walk

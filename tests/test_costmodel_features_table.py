@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.features import FEATURES, SCALED, feature_names, scale, unscale
+from costmodel.features.table import FEATURES, SCALED, feature_names, scale, unscale
 
 POSITIONS = (
     "kPosNone",

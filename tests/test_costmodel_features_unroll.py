@@ -10,7 +10,7 @@ import pytest
 from ansor.ir.registers import RegisterLimits
 from ansor.schedule.lowering import lower
 from ansor.task.task import Task
-from costmodel.extract import core_of
+from costmodel.extraction.extract import core_of
 from sketches import Population
 from tests.sketches_cases import SMALL, oracle_workload, task_of
 from tests.test_costmodel_features_plan import check, sample

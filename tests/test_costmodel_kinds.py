@@ -15,17 +15,24 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from costmodel import AnalyticModel, DraftedModel, LearnedModel, SklearnModel, XGBModel
 from costmodel.dataset import Collector
-from costmodel.extract import extract
-from costmodel.features import FEATURES, GPU_FEATURES, N_FEATURES, N_GPU_FEATURES, feature_names, unscale
-from costmodel.features_device import DEVICE_FEATURES
-from costmodel.features_machine import MACHINE_FEATURES
-from costmodel.features_reference import REFERENCE_FEATURES
+from costmodel.extraction.extract import extract
+from costmodel.features.device import DEVICE_FEATURES
+from costmodel.features.machine import MACHINE_FEATURES
+from costmodel.features.reference import REFERENCE_FEATURES
+from costmodel.features.table import (
+    FEATURES,
+    GPU_FEATURES,
+    N_FEATURES,
+    N_GPU_FEATURES,
+    feature_names,
+    unscale,
+)
 from costmodel.rows import PackedRows
 from costmodel.statements import StatementFeatures
 from measure import MeasureInput
 from measure.simulate import result_of
 from search.history import History, Trial
-from search.scheduler_setup import check_model_file, shared_models
+from search.scheduler.setup import check_model_file, shared_models
 from tests.costmodel_fakes import draw, matmul_task, measured, states_of
 
 CPU = matmul_task(64)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 import ansor
-from experiments import search_ablation, search_runs
 from experiments.harness import Bench
-from experiments.search_ablation import DEFAULT, SPACE_TASKS, SWITCHES, TASKS, Variant, is_of_space, variants
-from experiments.search_cases import CASES, OWN
-from experiments.search_runs import Kept
-from experiments.search_spaces import Reach, reach
+from experiments.search import ablation as search_ablation
+from experiments.search import runs as search_runs
+from experiments.search.ablation import DEFAULT, SPACE_TASKS, SWITCHES, TASKS, Variant, is_of_space, variants
+from experiments.search.cases import CASES, OWN
+from experiments.search.runs import Kept
+from experiments.search.spaces import Reach, reach
 from tests.sketches_cases import CACHES
 
 SMALL_SEARCH = {"evolutionary_search_population": 96, "evolutionary_search_num_iters": 1}

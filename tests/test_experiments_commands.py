@@ -29,7 +29,7 @@ from experiments import (
     tutorial,
 )
 from experiments.harness import ROOT, Bench, positive_time
-from experiments.search_cases import CASES
+from experiments.search.cases import CASES
 
 
 @pytest.mark.parametrize(

@@ -21,30 +21,27 @@ from ansor.dtypes import to_numpy
 from ansor.runtime.multiply_adds import chains, multiply_adds_ir
 from ansor.task import host
 from ansor.workloads import CATALOGUE
-from experiments import (
-    bench_cpu,
-    cpu_arithmetic,
-    cpu_cases,
-    cpu_measure,
-    cpu_metaschedule,
-    cpu_results,
-    cpu_table,
-    cpu_tuning,
-    harness,
-    search_runs,
-)
-from experiments.cpu_cases import CASES, QUICK, Case
-from experiments.cpu_goals import GROUPS, MARGIN, Goal
-from experiments.cpu_kept import read
-from experiments.cpu_limits import LINE, PEAK, TILES, Limit, Stream, Traffic, limit_timers
-from experiments.cpu_measure import CALLED, OURS, Effort, Measured
-from experiments.cpu_peers import PEERS, Peer, Prepared
-from experiments.cpu_results import Result
-from experiments.cpu_tuning import Tuned
+from experiments import bench_cpu, harness
+from experiments.cpu import arithmetic as cpu_arithmetic
+from experiments.cpu import cases as cpu_cases
+from experiments.cpu import measure as cpu_measure
+from experiments.cpu import metaschedule as cpu_metaschedule
+from experiments.cpu import results as cpu_results
+from experiments.cpu import table as cpu_table
+from experiments.cpu import tuning as cpu_tuning
+from experiments.cpu.cases import CASES, QUICK, Case
+from experiments.cpu.goals import GROUPS, MARGIN, Goal
+from experiments.cpu.kept import read
+from experiments.cpu.limits import LINE, PEAK, TILES, Limit, Stream, Traffic, limit_timers
+from experiments.cpu.measure import CALLED, OURS, Effort, Measured
+from experiments.cpu.peers import PEERS, Peer, Prepared
+from experiments.cpu.results import Result
+from experiments.cpu.tuning import Tuned
 from experiments.fma_peak import multiply_add, peak_flop
 from experiments.harness import Bench, fresh_process, table
 from experiments.register_tiles import schedule as tiles
 from experiments.register_tiles import tiles_flop
+from experiments.search import runs as search_runs
 
 SMALL = Case("matmul", (16, 16, 16), "product", constant=True)
 CACHED, PASSING = "stream, cached stores, blocks of 512", "stream, non-temporal stores, blocks of 512"
@@ -140,7 +137,7 @@ def test_one_thread_alone_moves_little_too() -> None:
 
 def test_what_caches_may_hold_is_moved_in_a_part_for_each_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is free takes pieces that another core's cache holds."""
-    monkeypatch.setattr("experiments.cpu_limits.get_num_threads", lambda: 2)
+    monkeypatch.setattr("experiments.cpu.limits.get_num_threads", lambda: 2)
     assert any(name.endswith(", 2 parts") for name in limit_timers(Traffic(2**20, 0), "float32"))
     assert not any(name.endswith(", 2 parts") for name in limit_timers(Traffic(2**26, 0), "float32"))
 

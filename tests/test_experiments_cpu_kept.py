@@ -10,17 +10,22 @@ from typing import Any
 
 import pytest
 
-from experiments import bench_cpu, cpu_kept, cpu_metaschedule, cpu_run, cpu_table, search_runs
+from experiments import bench_cpu
 from experiments.bench_cpu import main
-from experiments.cpu_cases import CASES, Case
-from experiments.cpu_kept import UnusableError, check_place, keep, read
-from experiments.cpu_limits import PEAK, Limit
-from experiments.cpu_measure import Measured
-from experiments.cpu_peers import PEERS
-from experiments.cpu_results import Result, add_means
-from experiments.cpu_run import Run
-from experiments.cpu_tuning import Tuned, log_of
+from experiments.cpu import kept as cpu_kept
+from experiments.cpu import metaschedule as cpu_metaschedule
+from experiments.cpu import run as cpu_run
+from experiments.cpu import table as cpu_table
+from experiments.cpu.cases import CASES, Case
+from experiments.cpu.kept import UnusableError, check_place, keep, read
+from experiments.cpu.limits import PEAK, Limit
+from experiments.cpu.measure import Measured
+from experiments.cpu.peers import PEERS
+from experiments.cpu.results import Result, add_means
+from experiments.cpu.run import Run
+from experiments.cpu.tuning import Tuned, log_of
 from experiments.harness import ROOT, Bench
+from experiments.search import runs as search_runs
 
 SOFTMAX, NORM = CASES["softmax-16x1000"], CASES["norm-1x256x256"]
 

@@ -14,14 +14,17 @@ import pytest
 import ansor
 from ansor.codegen.machine import Machine
 from ansor.dtypes import to_numpy
-from experiments import cpu_measure, cpu_onnx, cpu_peers, cpu_tuning
-from experiments.cpu_cases import CASES, Case
-from experiments.cpu_goals import GROUPS
-from experiments.cpu_measure import Measured
-from experiments.cpu_peers import PEERS, UnavailableError, library
-from experiments.cpu_results import Result
-from experiments.cpu_table import details
-from experiments.cpu_torch import has_forms
+from experiments.cpu import measure as cpu_measure
+from experiments.cpu import onnx_runtime
+from experiments.cpu import peers as cpu_peers
+from experiments.cpu import tuning as cpu_tuning
+from experiments.cpu.cases import CASES, Case
+from experiments.cpu.goals import GROUPS
+from experiments.cpu.measure import Measured
+from experiments.cpu.peers import PEERS, UnavailableError, library
+from experiments.cpu.pytorch import has_forms
+from experiments.cpu.results import Result
+from experiments.cpu.table import details
 
 WORKLOADS = {case.workload: case for case in CASES.values()}
 
@@ -99,7 +102,7 @@ def test_signed_bytes_go_to_onnx_runtime_as_unsigned_ones() -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
     case = case_of_bytes("conv2d", "int8")
     inputs = case.inputs()
-    graph = cpu_onnx.onnx_graph(onnx, case, inputs)
+    graph = onnx_runtime.onnx_graph(onnx, case, inputs)
     assert graph.inputs["X"].dtype == np.uint8
     assert graph.constants["zero"] == 128
     back = np.moveaxis(graph.inputs["X"], 1, -1).astype(int) - 128
@@ -212,8 +215,8 @@ def test_what_a_timer_works_on_lives_as_long_as_the_timer(monkeypatch: pytest.Mo
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     kept: list[weakref.ref[object]] = []
 
-    def graph(*args: Any) -> cpu_onnx.Graph:
-        made = cpu_onnx.onnx_graph(*args)
+    def graph(*args: Any) -> onnx_runtime.Graph:
+        made = onnx_runtime.onnx_graph(*args)
         kept.extend(map(weakref.ref, made.inputs.values()))
         return made
 
@@ -236,7 +239,7 @@ def test_arrays_of_libraries_lie_as_ours_do() -> None:
     answers = [PEERS["numpy"].prepare(case, inputs, 1).answer()]
     if find_spec("onnxruntime"):
         answers.append(PEERS["onnxruntime"].prepare(case, inputs, 1).answer())
-        graph = cpu_onnx.onnx_graph(import_module("onnx"), case, [a[1:] for a in inputs])
+        graph = onnx_runtime.onnx_graph(import_module("onnx"), case, [a[1:] for a in inputs])
         answers += graph.inputs.values()
     assert [array.ctypes.data % 64 for array in answers] == [0] * len(answers)
 
@@ -247,7 +250,7 @@ def test_weights_of_convolutions_are_known_to_libraries(workload: str, ours: boo
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     case = WORKLOADS[workload].small()
     assert case.constant is ours
-    assert list(cpu_onnx.onnx_graph(import_module("onnx"), case, case.inputs()).constants) == ["W"]
+    assert list(onnx_runtime.onnx_graph(import_module("onnx"), case, case.inputs()).constants) == ["W"]
     assert PEERS["onnxruntime"].prepare(case, case.inputs(), 1).packs
 
 

@@ -21,14 +21,16 @@ from ansor.intrinsics import ROUNDED_OPERANDS_ATTR
 from ansor.runtime.device.door import DeviceInfo
 from ansor.runtime.device.resources import KernelResources
 from ansor.te.tensor import ComputeOp
-from experiments import bench_gpu, gpu_measure, gpu_peers
-from experiments.cpu_measure import OURS
-from experiments.cpu_peers import UnavailableError
-from experiments.cpu_torch import TorchProgram
-from experiments.gpu_cases import CASES, QUICK, GPUCase, chosen
-from experiments.gpu_measure import Measured, Place, Plan, Tools, Tuned
-from experiments.gpu_peers import GRAPH_CALLS, PEERS, GraphTimer, NumpyPeer, pieces
-from experiments.gpu_predicted import Predicted
+from experiments import bench_gpu
+from experiments.cpu.measure import OURS
+from experiments.cpu.peers import UnavailableError
+from experiments.cpu.pytorch import TorchProgram
+from experiments.gpu import measure as gpu_measure
+from experiments.gpu import peers as gpu_peers
+from experiments.gpu.cases import CASES, QUICK, GPUCase, chosen
+from experiments.gpu.measure import Measured, Place, Plan, Tools, Tuned
+from experiments.gpu.peers import GRAPH_CALLS, PEERS, GraphTimer, NumpyPeer, pieces
+from experiments.gpu.predicted import Predicted
 from experiments.harness import Bench
 from tests.device_kernels import needs_opencl
 

@@ -13,23 +13,20 @@ import numpy as np
 import pytest
 
 import ansor
-from experiments import (
-    bench_costmodel,
-    bench_search,
-    search_ablation,
-    search_cases,
-    search_clock,
-    search_efficiency,
-    search_models,
-    search_runs,
-    search_throughput,
-    search_tuning,
-)
+from experiments import bench_costmodel, bench_search
 from experiments.harness import Bench, Row, fresh_process
-from experiments.search_cases import CASES, Case, Peers
-from experiments.search_runs import Clock, Kept
-from experiments.search_throughput import Round
-from experiments.search_tuning import Improvement, Run, Watch
+from experiments.search import ablation as search_ablation
+from experiments.search import cases as search_cases
+from experiments.search import clock as search_clock
+from experiments.search import efficiency as search_efficiency
+from experiments.search import models as search_models
+from experiments.search import runs as search_runs
+from experiments.search import throughput as search_throughput
+from experiments.search import tuning as search_tuning
+from experiments.search.cases import CASES, Case, Peers
+from experiments.search.runs import Clock, Kept
+from experiments.search.throughput import Round
+from experiments.search.tuning import Improvement, Run, Watch
 
 SMALL = Case("matmul", (16, 16, 16), "SMALL")
 
@@ -251,7 +248,7 @@ def test_peak_memory_is_that_of_the_process_itself() -> None:
     size = held.nbytes
     del held
     assert search_throughput.peak_bytes() > size
-    assert 0 < fresh_process("experiments.search_throughput:peak_bytes") < size
+    assert 0 < fresh_process("experiments.search.throughput:peak_bytes") < size
 
 
 # -- tuning time -----------------------------------------------------------------------------------------
@@ -555,9 +552,10 @@ def test_what_runs_belong_to_depends_on_the_cases_and_the_surroundings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_runs, "ROOT", tmp_path)
-    (tmp_path / "experiments").mkdir()
     for module in search_runs.EXPERIMENTS:
-        (tmp_path / "experiments" / f"{module}.py").write_text("")
+        path = tmp_path / "experiments" / f"{module}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
     search_runs.version.cache_clear()
     plain = search_runs.version()
 
@@ -567,9 +565,9 @@ def test_what_runs_belong_to_depends_on_the_cases_and_the_surroundings(
 
     try:
         assert not changed()
-        (tmp_path / "experiments" / "search_cases.py").write_text("CASES = {}")
+        (tmp_path / "experiments" / "search" / "cases.py").write_text("CASES = {}")
         assert changed()
-        (tmp_path / "experiments" / "search_cases.py").write_text("")
+        (tmp_path / "experiments" / "search" / "cases.py").write_text("")
         assert not changed()
         found = search_runs.surroundings()
         assert {"machine", "threads", "python", "numpy"} <= set(found)

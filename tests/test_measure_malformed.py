@@ -29,9 +29,9 @@ from measure import (
 )
 from measure.record import LoggedState, LoggedTask, MeasureInput, MeasureResult, Seconds
 from search import ApplyHistoryBest, PreloadMeasuredStates, SearchTask
-from search.cli import run
-from search.cli_inspect import summarize
-from search.report_data import read_history
+from search.cli.main import run
+from search.cli.show import summarize
+from search.report.data import read_history
 
 KEY = '["ansor.matmul", 16, 16, 16]'
 WORDS = ["ansor.matmul", "16", "16", "16"]

@@ -21,11 +21,11 @@ from measure.distill import distill_record_file
 from measure.log import dump_record_to_string, load_record_from_string
 from measure.record import LoggedState, LoggedTask, Seconds
 from search import SearchTask
-from search.cli import run
-from search.report_data import Noise, read_history
-from search.report_page import report_page
+from search.cli.main import run
+from search.report.data import Noise, read_history
+from search.report.page import report_page
 from search.result import StopReason, TuningResult
-from search.scheduler_result import SchedulerResult
+from search.scheduler.result import SchedulerResult
 from search.text import certainty_json, certainty_text
 from tests.fake_machine import HOST
 

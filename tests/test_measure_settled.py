@@ -22,9 +22,9 @@ from measure import (
 from measure.distill import distill_record_file
 from measure.record import LoggedState, LoggedTask, Seconds
 from measure.settled import first_records, merged, program_of, settled_records, takes_over
-from search.cli_inspect import summarize
+from search.cli.show import summarize
 from search.history import History, Trial
-from search.report_data import read_history
+from search.report.data import read_history
 
 WRONG = MeasureResult.failed(MeasureErrorNo.WRONG_ANSWER, "", 0.1, 7)
 TIMEOUT = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 0.1, 7)

@@ -24,7 +24,7 @@ from ansor import knobs
 from ansor.intrinsics import pattern
 from ansor.schedule.manual import Schedule, StageHandle
 from ansor.task import registry
-from search.cli import cli, run
+from search.cli.main import cli, run
 from tests.documentation import (
     LOOKED_AT,
     PAGES,
@@ -148,7 +148,7 @@ def test_the_readme_names_what_ansor_depends_on() -> None:
 
 def test_commands_that_are_not_run_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    options = "".join(path.read_text() for path in (ROOT / "experiments").glob("*.py"))
+    options = "".join(path.read_text() for path in (ROOT / "experiments").rglob("*.py"))
     lines = [line for block in BLOCKS if block.kind == "console" for line in block.text.splitlines()]
     lines += [code for code in QUOTED if code.startswith(("make ", "python -m experiments", "ansor "))]
     assert len(lines) > 20

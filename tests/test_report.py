@@ -16,11 +16,11 @@ from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
 from measure.record import LoggedState
 from search import SearchTask, TaskScheduler
-from search.cli import run
-from search.report_belief import believed
-from search.report_charts import Curve, Mark, Scale, bars, nice_step, thinned
-from search.report_data import read_history
-from search.report_page import report_page
+from search.cli.main import run
+from search.report.belief import believed
+from search.report.charts import Curve, Mark, Scale, bars, nice_step, thinned
+from search.report.data import read_history
+from search.report.page import report_page
 from tests.fake_machine import HOST, FakeMachine, matmul_task, options
 
 VOID = {"meta", "br", "path", "rect", "circle"}

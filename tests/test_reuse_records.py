@@ -28,7 +28,7 @@ from measure import (
 from measure.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
 from measure.record import LoggedState, Seconds
 from search import SearchTask
-from search.cli import run
+from search.cli.main import run
 from sketches import sample_programs
 from tests.fake_machine import HOST, FakeMachine, matmul_task, options
 

@@ -15,7 +15,7 @@ from ansor.schedule.skipping import needed_parts
 from ansor.schedule.state import State
 from ansor.te.expr import Const, Expr, Select
 from ansor.te.tensor import Tensor
-from costmodel.extract import extract
+from costmodel.extraction.extract import extract
 from sketches import ProgramSpace
 from tests.costmodel_executed import products_made
 from tests.paths import walk

@@ -18,7 +18,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.task import Task
 from measure.layouts import argument_digits, built_state
-from search.cli import run
+from search.cli.main import run
 
 pytestmark = pytest.mark.usefixtures("small_searches", "kept_workers")
 

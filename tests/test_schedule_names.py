@@ -14,7 +14,7 @@ from ansor.schedule.naming import code_names
 from ansor.schedule.source import schedule_code
 from ansor.schedule.state import State
 from ansor.te.tensor import ComputeOp, Tensor
-from costmodel.extract import extract
+from costmodel.extraction.extract import extract
 from sketches import ProgramSpace
 from sketches.locations import places
 from tests.program_laws import Case, check_all, lowered

@@ -21,7 +21,7 @@ from ansor.schedule.steps import PrefetchStep, step_from_json
 from ansor.te.expr import Load, distinct_nodes
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
-from costmodel.extract import extract
+from costmodel.extraction.extract import extract
 from sketches import ProgramSpace
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood

@@ -7,7 +7,7 @@ import pytest
 from ansor import te
 from ansor.task.task import Task
 from search import SearchTask
-from search.scheduler_gradient import Allocation, SimilarityGroups, gradients, steepest
+from search.scheduler.gradient import Allocation, SimilarityGroups, gradients, steepest
 from search.skeleton import size_distance, skeleton
 from tests.fake_machine import HOST, matmul, matmul_task
 

@@ -31,7 +31,7 @@ from search import (
     TaskSchedulerCallback,
     TuningOptions,
 )
-from search.scheduler_callbacks import progress_table
+from search.scheduler.callbacks import progress_table
 from tests.fake_machine import HOST, FakeMachine, logged, matmul_task, options
 
 pytestmark = pytest.mark.usefixtures("small_searches")

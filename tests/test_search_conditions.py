@@ -19,10 +19,10 @@ from measure.record import LoggedTask, Seconds
 from measure.simulate import SimulatedRunner
 from measure.targets import RunsOn, runs_on, target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
-from search.cli import run
-from search.cli_inspect import summarize
+from search.cli.main import run
+from search.cli.show import summarize
 from search.dispatch import Query
-from search.report_data import read_history
+from search.report.data import read_history
 from tests.costmodel_fakes import LoopFeatures
 from tests.search_fakes import logged, options
 

@@ -20,7 +20,6 @@ from costmodel import CostModel, DraftedModel, RandomModel
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, load_records
 from measure.simulate import SimulatedRunner, result_of
 from search import History, PreloadCustomSketchRule, SearchTask, SketchPolicy, StopReason, Trial
-from search.default_mutations import CPU_MUTATIONS
 from search.evolution import Evolution, evolve
 from search.exhaustive import enumerate_space
 from search.generation import (
@@ -32,6 +31,7 @@ from search.generation import (
     unseen,
 )
 from search.known import Known
+from search.mutations.defaults import CPU_MUTATIONS
 from search.options import patience
 from search.picking import Picker
 from search.plans import plan_key

@@ -17,13 +17,13 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import SplitStep
 from costmodel import AnalyticModel, RandomModel
 from measure import MeasureInput, MeasureResult, load_records
-from search.cli import run
+from search.cli.main import run
 from search.crossover import crossover
-from search.default_mutations import GPU_MUTATIONS
 from search.exhaustive import enumerate_space
-from search.mutate_columns import FetchLength, ThreadCount
-from search.mutate_tiles import TileSize
-from search.mutation import Mutation
+from search.mutations.columns import FetchLength, ThreadCount
+from search.mutations.defaults import GPU_MUTATIONS
+from search.mutations.mutation import Mutation
+from search.mutations.tiles import TileSize
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.neighbours import Neighbourhood

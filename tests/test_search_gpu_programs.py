@@ -16,7 +16,7 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from ansor.task.gpu_limits import gpu_faults
 from measure import LocalBuilder, LocalRunner, load_records
-from search.default_mutations import GPU_MUTATIONS
+from search.mutations.defaults import GPU_MUTATIONS
 from search.plans import plan_key
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.limits import refusals

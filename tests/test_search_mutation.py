@@ -16,12 +16,12 @@ from ansor.schedule.extents import is_one
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from search.crossover import crossover
-from search.default_mutations import CPU_MUTATIONS
 from search.generation import merged
-from search.mutate_columns import AutoUnroll, ParallelWidth, VectorLoops
-from search.mutate_location import ComputeLocation
-from search.mutate_tiles import TileLevels, TileShape, TileSize, move_level
-from search.mutation import Mutation
+from search.mutations.columns import AutoUnroll, ParallelWidth, VectorLoops
+from search.mutations.defaults import CPU_MUTATIONS
+from search.mutations.location import ComputeLocation
+from search.mutations.mutation import Mutation
+from search.mutations.tiles import TileLevels, TileShape, TileSize, move_level
 from search.offspring import Offspring, same_family
 from search.params import REFERENCE_SPACE
 from search.plans import plan_key

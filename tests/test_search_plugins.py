@@ -11,10 +11,10 @@ import pytest
 import ansor
 from ansor import te
 from ansor.errors import DefinitionError
-from search.default_mutations import CPU_MUTATIONS
 from search.history import History
-from search.mutate_columns import AutoUnroll
-from search.mutation import Mutation
+from search.mutations.columns import AutoUnroll
+from search.mutations.defaults import CPU_MUTATIONS
+from search.mutations.mutation import Mutation
 from sketches.annotators import CPU_ANNOTATORS
 from sketches.sample import ProgramSpace
 from tests.search_fakes import options
@@ -68,7 +68,7 @@ class Returns(Mutation):
         ({"rules": 3}, "SketchPolicy(rules)=3: it must be a list of sketch rules"),
         ({"rules": (*ansor.CPU_RULES, Rule)}, "[7]=Rule: it is a class; pass an object, Rule()"),
         ({"mutations": (3,)}, "SketchPolicy(mutations)[0]=3: it must be a pair (mutation, weight)"),
-        ({"mutations": CPU_MUTATIONS[0]}, "SketchPolicy(mutations)[0]=<search.mutate_tiles.TileSize"),
+        ({"mutations": CPU_MUTATIONS[0]}, "SketchPolicy(mutations)[0]=<search.mutations.tiles.TileSize"),
         ({"mutations": [(AutoUnroll, 1)]}, "[0]=AutoUnroll: it is a class; pass an object"),
         ({"mutations": [("unroll", 1)]}, "it is no mutation, for it has no name and no sources"),
         ({"mutations": [(AutoUnroll(), -1)]}, "the weight of SketchPolicy(mutations)[0] must be a finite"),

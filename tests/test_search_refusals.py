@@ -12,7 +12,7 @@ from ansor.errors import DefinitionError, ScheduleError
 from ansor.task.hardware import HardwareParams
 from costmodel import RandomModel
 from search import ABLATIONS, Mutation, Offspring, SearchTask, SketchPolicy, TuningOptions
-from search.mutation import offspring_of
+from search.mutations.mutation import offspring_of
 from search.params import resolve_params
 from sketches import CPU_RULES, Population, ProgramSpace, Verdict, generate_sketches
 from sketches.annotators import CPU_ANNOTATORS, Annotator

@@ -23,8 +23,8 @@ from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 from ansor.te import Tensor
 from measure import load_records
-from search.default_mutations import GPU_MUTATIONS
-from search.mutate_columns import Lead
+from search.mutations.columns import Lead
+from search.mutations.defaults import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Family, Population, ProgramSpace
 from sketches.limits import runnable, thinned

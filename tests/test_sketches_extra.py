@@ -13,10 +13,10 @@ from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
 from ansor.te import Tensor
 from costmodel import Programs
-from costmodel.extract import extract, extract_forms
-from costmodel.extract_form import Form
+from costmodel.extraction.extract import extract, extract_forms
+from costmodel.extraction.form import Form
 from search.crossover import crossover
-from search.default_mutations import CPU_MUTATIONS
+from search.mutations.defaults import CPU_MUTATIONS
 from search.params import ABLATIONS, DEFAULT_PARAMS, REFERENCE_SPACE, resolve_params
 from search.sketch_policy import SketchPolicy
 from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches, streams

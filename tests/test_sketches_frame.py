@@ -9,7 +9,7 @@ from ansor.errors import ScheduleError
 from ansor.schedule.bounds import Bounds, infer_bounds
 from ansor.schedule.state import State
 from ansor.schedule.steps import FollowLayoutStep, SplitStep, StoreConvertedStep
-from costmodel.extract import extract
+from costmodel.extraction.extract import extract
 from sketches import Population, ProgramSpace
 from sketches.columns import fill_holes
 from tests.sketches_cases import SMALL, padded_conv1d, task_of

@@ -15,10 +15,10 @@ from ansor.schedule.stages import ComputeAt
 from ansor.schedule.state import State
 from ansor.te.expr import int_value
 from ansor.te.tensor import Tensor
-from costmodel.extract import extract_forms
-from costmodel.extract_form import Form
-from costmodel.extract_skips import Skips
-from costmodel.features import INDEX
+from costmodel.extraction.extract import extract_forms
+from costmodel.extraction.form import Form
+from costmodel.extraction.skips import Skips
+from costmodel.features.table import INDEX
 from sketches import ProgramSpace
 from tests.costmodel_executed import products_made
 from tests.program_laws import check_results

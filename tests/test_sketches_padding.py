@@ -20,11 +20,11 @@ from ansor.schedule.steps import StorageAlignStep
 from ansor.task.gpu_limits import gpu_faults
 from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
-from costmodel.extract import extract
-from costmodel.features import unscale
+from costmodel.extraction.extract import extract
+from costmodel.features.table import unscale
 from measure import load_records
-from search.default_mutations import GPU_MUTATIONS
-from search.mutate_columns import Padding
+from search.mutations.columns import Padding
+from search.mutations.defaults import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from search.polish import neighbours
 from sketches import ColumnKind, Population, ProgramSpace

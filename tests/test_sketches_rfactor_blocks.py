@@ -22,7 +22,7 @@ from ansor.task.hardware import HardwareParams
 from ansor.te import Tensor
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
-from search.mutate_columns import PartCount
+from search.mutations.columns import PartCount
 from search.params import REFERENCE_SPACE
 from search.refit import loop_extent
 from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches

@@ -14,11 +14,11 @@ from ansor.schedule.manual import Schedule
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel
-from costmodel.extract import extract
-from costmodel.features import INDEX, unscale
+from costmodel.extraction.extract import extract
+from costmodel.features.table import INDEX, unscale
 from measure import load_records
 from measure.simulate import SimulatedRunner
-from search.mutate_columns import StreamingStores
+from search.mutations.columns import StreamingStores
 from search.polish import neighbours
 from sketches import ColumnKind, ProgramSpace
 from sketches.annotate import DERIVE

@@ -17,8 +17,8 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import StorageAlignStep, SwizzleStep
 from ansor.task.gpu_limits import count_kernels
 from ansor.te import Tensor
-from costmodel.extract import extract
-from costmodel.features import unscale
+from costmodel.extraction.extract import extract
+from costmodel.features.table import unscale
 from measure import load_records
 from sketches import ColumnKind, Family, Population, ProgramSpace
 from sketches.limits import refusals, thinned

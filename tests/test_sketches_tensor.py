@@ -20,9 +20,9 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import TensorizeStep
 from ansor.te.tensor import Tensor
 from ansor.workloads.catalogue import get_workload
-from costmodel.extract import extract_forms
-from costmodel.extract_form import Form
-from costmodel.features import INDEX
+from costmodel.extraction.extract import extract_forms
+from costmodel.extraction.form import Form
+from costmodel.features.table import INDEX
 from search.params import REFERENCE_SPACE
 from sketches import ProgramSpace, Sketch, generate_sketches
 from sketches.columns import fill_holes

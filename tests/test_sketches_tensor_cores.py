@@ -27,10 +27,10 @@ from ansor.te.buffer import row_major_strides
 from ansor.te.expr import Expr, int_value
 from ansor.workloads.catalogue import get_workload
 from costmodel import AnalyticModel, Programs
-from costmodel.extract import extract
-from costmodel.features import unscale
+from costmodel.extraction.extract import extract
+from costmodel.features.table import unscale
 from measure import load_records
-from search.default_mutations import GPU_MUTATIONS
+from search.mutations.defaults import GPU_MUTATIONS
 from search.params import REFERENCE_SPACE
 from sketches import ColumnKind, Population, ProgramSpace, Sketch, generate_sketches
 from sketches.neighbours import Neighbourhood

@@ -12,7 +12,7 @@ import ansor
 from ansor import te
 from ansor.errors import DefinitionError, ScheduleError
 from sketches import sample_programs
-from sketches.template_choices import KnobEntity, knob_dimension
+from sketches.templates.choices import KnobEntity, knob_dimension
 
 
 @ansor.template("tests.template_matmul")

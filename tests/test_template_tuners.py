@@ -13,7 +13,7 @@ from ansor.errors import DefinitionError
 from measure import MeasureInput, MeasureResult, load_records, save_records
 from measure.record import Seconds
 from search import SearchTask, SketchPolicy, StopReason, TemplateTask, TemplateTuner
-from search.template_task import recorded_config
+from search.templates.task import recorded_config
 from tests.fake_machine import HOST, FakeMachine, logged, options
 
 

@@ -1,0 +1,84 @@
+"""Tuning the operations of `bench_cpu`: logs stay, so a second run completes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import ansor
+from experiments.cpu.cases import Case
+from experiments.search.runs import trials_in, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """
+    What tuning left.
+
+    Attributes
+    ----------
+    log
+        The log.
+    trials
+        Programs in it, measured with as many cores.
+    seconds
+        What they took, all runs together; None if a run was killed, or the log is older than its clock.
+    """
+
+    log: Path
+    trials: int
+    seconds: float | None
+
+
+def log_of(case: Case, folder: Path) -> Path:
+    """Where the log of a case lies."""
+    return folder / f"{case.name}.log.json"
+
+
+def clock_of(case: Case, folder: Path, task: ansor.Task) -> Path:
+    """Where the seconds stand that programs took which were measured with the task's cores."""
+    return folder / f"{case.name}.{task.hardware_params.num_cores}.seconds.json"
+
+
+def tune(case: Case, folder: Path, trials: int) -> Tuned:
+    """Tune a case, or complete its log, until it holds so many trials.
+
+    The time of a run that is interrupted counts; after one that was killed it is not known any more.
+    """
+    log = log_of(case, folder)
+    task = case.task()
+    clock = clock_of(case, folder, task)
+    known = trials_in(log, task)
+    spent: float | None = 0.0
+    if known:
+        spent = _read_clock(clock)
+    if known < trials:
+        clock.unlink(missing_ok=True)
+        start = time.perf_counter()
+        try:
+            # Afterwards all sides are measured with arrays on cache lines.
+            with ansor.LocalRunner(aligned_inputs=True) as runner:
+                options = ansor.TuningOptions(
+                    num_measure_trials=trials - known,
+                    early_stopping=None,
+                    verbose=0,
+                    runner=runner,
+                    measure_callbacks=[ansor.RecordToFile(str(log))],
+                )
+                whole(task.tune(options))
+        finally:
+            if spent is not None:
+                spent += time.perf_counter() - start
+                clock.write_text(json.dumps(spent) + "\n")
+        known = trials_in(log, task)
+    return Tuned(log, known, spent)
+
+
+def _read_clock(clock: Path) -> float | None:
+    """The seconds that a file tells; None if there is none, or it was cut short."""
+    try:
+        return float(json.loads(clock.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

@@ -1,0 +1,1 @@
+"""What `bench_gpu` is made of: `cases`, `peers`, `measure`, and what a search would measure first."""

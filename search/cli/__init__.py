@@ -1,0 +1,1 @@
+"""The command line: `main` is the group of commands, and what becomes of errors."""

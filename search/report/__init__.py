@@ -1,0 +1,1 @@
+"""A log as a web page: what it tells (`data`, `belief`), as `charts`, on a `page`."""

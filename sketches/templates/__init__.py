@@ -1,0 +1,1 @@
+"""Sketches written by hand: `choices`, `config` (what they span), `function`, and `reading` records back."""
