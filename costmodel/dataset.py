@@ -38,9 +38,9 @@ from costmodel.drafts import Drafter, draft_scores
 from costmodel.labels import throughput_labels
 from costmodel.rows import FeatureSource, FloatArray, Indices, PackedRows, extract_rows
 from measure import MeasureInput, MeasureResult, load_measurements, recover_measure_input
-from measure.record import AnyTask, LoggedTask, check_computation, computation_of, steps_to_json
-from measure.settled import first_records
-from measure.targets import ANYTHING, RunsOn, runs_on
+from measure.records.record import AnyTask, LoggedTask, check_computation, computation_of, steps_to_json
+from measure.records.settled import first_records
+from measure.records.targets import ANYTHING, RunsOn, runs_on
 
 _note = logging.getLogger(__name__)
 

@@ -22,16 +22,16 @@ from typing import Any, Final
 from ansor.checks import check_integer, check_number
 from ansor.errors import BuildError, MeasureTimeoutError, RunError, ScheduleError, TargetError
 from measure.closing import Closing
-from measure.device import Reach, device_environment, prepare_compiler
 from measure.emit import EmittedProgram, emit_program
 from measure.host import group_memory
-from measure.jobs import compile_program, prepare_builder
 from measure.layouts import built_state
-from measure.pool import WorkerPool
-from measure.process import RemoteError, WorkerStartError
-from measure.processor import CPU, kind_of
-from measure.record import BuildResult, MeasureErrorNo, MeasureInput
+from measure.records.record import BuildResult, MeasureErrorNo, MeasureInput
 from measure.scratch import ScratchFolder
+from measure.workers.device import Reach, device_environment, prepare_compiler
+from measure.workers.jobs import compile_program, prepare_builder
+from measure.workers.pool import WorkerPool
+from measure.workers.process import RemoteError, WorkerStartError
+from measure.workers.processor import CPU, kind_of
 
 MEMORY_SHARE: Final = 0.75
 

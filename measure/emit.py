@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ansor.collector import collector_paused
 from ansor.task.target import Target
-from measure.processor import CPU, kind_of
+from measure.workers.processor import CPU, kind_of
 
 if TYPE_CHECKING:
     from ansor.ir.nest import LoopNest
@@ -29,8 +29,8 @@ class EmittedProgram:
     """Code that defines `entry`, and what to compile it for.
 
     For a CPU the text is LLVM IR and `machine` is `Machine.to_json`; for a device they are the source and the
-    rest of its package (`DevicePackage.to_json`). `kind` says which (`measure.processor.Processor`). On a CPU
-    its outputs are to start on cache lines, as a runner's do (`measure.arguments.ArgumentSpec.behind_line`).
+    rest of its package (`DevicePackage.to_json`). `kind` says which (`measure.workers.processor`). On a CPU
+    its outputs are to start on cache lines, as a runner's do (`ArgumentSpec.behind_line`).
     """
 
     text: str

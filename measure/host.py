@@ -28,9 +28,9 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.task.device import runs_on
 from ansor.task.isa import architecture, is_host
 from ansor.task.target import Target
-from measure.device import guarded_bytes
-from measure.fill import constant_shape
-from measure.processor import CPU, kind_of
+from measure.correctness.fill import constant_shape
+from measure.workers.device import guarded_bytes
+from measure.workers.processor import CPU, kind_of
 
 _GROUP_MEMORY: Final = (
     ("memory.max", "memory.current"),

@@ -12,7 +12,7 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import RewriteLayoutStep
 from ansor.task.layout import rewrite_layouts
 from ansor.task.task import LayoutRewriteOption
-from measure.record import (
+from measure.records.record import (
     LoggedState,
     LoggedTask,
     MeasureInput,

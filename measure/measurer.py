@@ -23,7 +23,7 @@ from ansor.task.task import TaskKey
 from measure.answers import answers
 from measure.builder import ProgramBuilder
 from measure.race import still_racing, unsettled_best
-from measure.record import (
+from measure.records.record import (
     MAX_FLOAT,
     AnyState,
     BuildResult,
@@ -31,8 +31,8 @@ from measure.record import (
     MeasureInput,
     MeasureResult,
 )
+from measure.records.settled import merged
 from measure.runner import ProgramRunner
-from measure.settled import merged
 
 MAX_CONTINUOUS_ERROR = 150
 KEPT: Final = 32

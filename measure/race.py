@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from measure.record import MeasureResult
-from measure.settled import merged
+from measure.records.record import MeasureResult
+from measure.records.settled import merged
 
 LEAST_ROUNDS: Final = 2
 """Rounds that a program has in any case."""

@@ -4,8 +4,8 @@ One worker process for each kind of processor, because two programs that are tim
 other. It persists, with the task's arguments in its memory; a program that crashes, hangs or writes where it
 must not costs one trial and that process, which is replaced.
 
-What is checked, and when, is told in `measure.jobs.measure_program`; the right answer comes from
-`measure.reference`.
+What is checked, and when, is told in `measure.workers.jobs.measure_program`; the right answer comes from
+`measure.correctness.reference`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ from ansor.runtime.device.door import device_info
 from ansor.task.task import Task
 from measure.builder import default_memory_limit
 from measure.closing import Closing
-from measure.device import PREPARE, Reach, device_environment
+from measure.correctness.reducers import order_dependence
+from measure.correctness.reference import ReferenceStore
 from measure.host import check_memory, check_target
-from measure.jobs import measure_program, prepare_runner
 from measure.layouts import argument_digits
-from measure.pool import WorkerPool
-from measure.process import RemoteError, WorkerStartError
-from measure.processor import CPU, kind_of
-from measure.record import (
+from measure.records.record import (
     BuildResult,
     LoggedTask,
     MeasureErrorNo,
@@ -45,10 +42,13 @@ from measure.record import (
     mostly_disturbed,
     recover_measure_input,
 )
-from measure.reducers import order_dependence
-from measure.reference import ReferenceStore
+from measure.records.targets import runs_on
 from measure.second_chance import PAUSE_SECONDS, SecondChance
-from measure.targets import runs_on
+from measure.workers.device import PREPARE, Reach, device_environment
+from measure.workers.jobs import measure_program, prepare_runner
+from measure.workers.pool import WorkerPool
+from measure.workers.process import RemoteError, WorkerStartError
+from measure.workers.processor import CPU, kind_of
 
 _FAILURES: Final = (BuildError, RunError, MeasureTimeoutError, MemoryError, RemoteError, TargetError)
 _SPOILING: Final = (MeasureErrorNo.WRONG_ANSWER, MeasureErrorNo.UNKNOWN_ERROR)

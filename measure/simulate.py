@@ -18,11 +18,11 @@ from ansor.errors import AnsorError, RunError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.task.task import Task, TaskKey
-from measure.best import is_of
 from measure.builder import ProgramBuilder
 from measure.layouts import layout_option
-from measure.log import load_measurements
-from measure.record import (
+from measure.records.best import is_of
+from measure.records.log import load_measurements
+from measure.records.record import (
     AnyTask,
     BuildResult,
     LoggedState,
@@ -32,8 +32,8 @@ from measure.record import (
     Seconds,
     recover_measure_input,
 )
+from measure.records.targets import other_conditions, runs_on, target_text
 from measure.runner import ProgramRunner
-from measure.targets import other_conditions, runs_on, target_text
 
 Answer = Callable[[MeasureInput], "MeasureResult | float"]
 """What a program's result is: all of it, or just its run time [s]."""

@@ -38,12 +38,12 @@ from ansor.task.task import LayoutRewriteOption, Task
 from ansor.te.tensor import Tensor
 from ansor.wording import counted
 from measure import MeasureInput, MeasureResult, load_records, same_target
-from measure.best import workload_distance
-from measure.groups import OptionsByKey, RecordGroup, record_group
-from measure.record import is_outdated, known_dag, named_computation, outdated_text
-from measure.settled import settled_records
-from measure.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
-from measure.unsaid import plain_key
+from measure.records.best import workload_distance
+from measure.records.groups import OptionsByKey, RecordGroup, record_group
+from measure.records.record import is_outdated, known_dag, named_computation, outdated_text
+from measure.records.settled import settled_records
+from measure.records.targets import ANYTHING, RunsOn, here, other_conditions, runs_on, target_text
+from measure.records.unsaid import plain_key
 from search.text import seconds_text
 from search.titles import title_of_key
 

@@ -8,8 +8,8 @@ that was measured again. These may be many: of a product that reads 64 MiB the f
 ms, and the best 26 from 0.94 ms on a minute later, since others wanted the memory, too (2 cores of a Zen 5).
 Beside such figures the next best, which nobody had measured again, would win with 0.76 ms.
 
-What is measured is logged, so that whoever chooses from the log chooses the same (`measure.settled`), and a
-run that goes on from it does not do it again, unless it failed by accident.
+What is measured is logged, so that whoever chooses from the log chooses the same (`measure.records.settled`),
+and a run that goes on from it does not do it again, unless it failed by accident.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ansor.schedule.state import State
 from ansor.wording import counted
 from measure import MeasureErrorNo, MeasureResult
-from measure.settled import takes_over
+from measure.records.settled import takes_over
 
 
 @dataclass(frozen=True, slots=True)

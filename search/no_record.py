@@ -9,9 +9,9 @@ from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
 from ansor.wording import counted
 from measure import MeasureInput, MeasureResult, load_records, same_target
-from measure.best import has_key_of, is_of
-from measure.settled import settled_records
-from measure.targets import target_text
+from measure.records.best import has_key_of, is_of
+from measure.records.settled import settled_records
+from measure.records.targets import target_text
 from search.titles import title_of_key
 
 _LISTED = 5

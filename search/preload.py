@@ -21,11 +21,11 @@ from measure import (
     RecordToFile,
     load_measurements,
 )
-from measure.best import is_named_as
-from measure.log import check_log, check_rereadable
-from measure.record import COMPUTED_OTHERWISE, computes
-from measure.settled import takes_over
-from measure.targets import other_conditions, runs_on
+from measure.records.best import is_named_as
+from measure.records.log import check_log, check_rereadable
+from measure.records.record import COMPUTED_OTHERWISE, computes
+from measure.records.settled import takes_over
+from measure.records.targets import other_conditions, runs_on
 from search.history import Trial
 from search.policy import InitSearchCallback, Known
 from search.titles import title_of_key

@@ -30,8 +30,8 @@ from ansor.task.task import LayoutRewriteOption, Task
 from costmodel import DraftedModel, XGBModel
 from measure import FoundRecord, find_best_record
 from measure.layouts import layout_option
-from measure.log import check_rereadable
-from measure.targets import runs_on
+from measure.records.log import check_rereadable
+from measure.records.targets import runs_on
 from search.alternatives import sketch_policy
 from search.details import make_details
 from search.no_record import why_no_record

@@ -28,7 +28,7 @@ from ansor.schedule.state import State
 from ansor.task.task import Task
 from ansor.wording import counted
 from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
-from measure.record import count_errors
+from measure.records.record import count_errors
 from search.finals import finalists, hold_finals
 from search.history import History, Trial, first_line
 from search.options import patience

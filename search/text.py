@@ -10,7 +10,7 @@ from ansor.wording import counted
 
 if TYPE_CHECKING:
     from measure import MeasureResult
-    from measure.targets import RunsOn
+    from measure.records.targets import RunsOn
 
 
 BUSY: Final = 0.5

@@ -8,7 +8,7 @@ import re
 from ansor.task.alternatives import rounding
 from ansor.task.registry import BUILTIN_PREFIX
 from ansor.task.task import Task
-from measure.unsaid import plain_key
+from measure.records.unsaid import plain_key
 
 
 def task_title(task: Task) -> str:

@@ -32,10 +32,10 @@ from ansor.te.tensor import Operation
 from ansor.wording import counted
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
 from measure.layouts import layout_option
-from measure.log import check_log, check_rereadable
-from measure.record import LoggedState, computation_of, is_outdated
-from measure.settled import settled_records
-from measure.targets import target_text
+from measure.records.log import check_log, check_rereadable
+from measure.records.record import LoggedState, computation_of, is_outdated
+from measure.records.settled import settled_records
+from measure.records.targets import target_text
 from search.policy import InitSearchCallback
 from search.preload import is_record_of
 from search.refit import Refit, refit_steps

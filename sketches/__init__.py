@@ -1,13 +1,9 @@
 """Program sketches and complete programs: what a search chooses from.
 
 Rules derive *sketches* (loop structures with holes) from a computation; sampling fills the holes. Reading
-order: `rule`, `memory`, the rules (`inline`, `tiling`, `caching`, `rfactor`, `const_tensor`; for GPUs
-`gpu_memory`, `cross_thread`; beyond TVM's `packing`, `turned_tiles`, `streams`, `windows`, `rfactor_lanes`,
-`rfactor_columns`, `tensor`, `distribution`, `recompute`, `tensor_cores`, `rfactor_blocks`,
-`inlined_padding`, `conversions`, `small_tiles`, `tile_blocks`, `unrolled_tiles`), `derive`; then `factors`,
-`columns`, `locations`, `annotate`, `streaming`, `prefetching`, `family`, `population`, `sample`; for GPUs
-`launch`, `threads`, `fetch`, `buffering`, `padding`, `limits`.
-By hand: `templates`.
+order: `rule`, `rules`, `derive`; then `factors`, `columns`, `locations`, `annotate`, `annotators`,
+`streaming`, `prefetching`, `family`, `population`, `sample`; for GPUs `launch`, `threads`, `fetch`,
+`buffering`, `padding`, `limits`. By hand: `templates`.
 """
 
 from sketches.annotate import DERIVE
@@ -23,10 +19,10 @@ from sketches.derive import (
     generate_sketches,
 )
 from sketches.family import Family
-from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
 from sketches.population import Population
 from sketches.rule import Derivation, SketchContext, SketchRule, Verdict
+from sketches.rules.packing import AddPackedRead
 from sketches.sample import ProgramSpace, Sample, sample_programs
 from sketches.templates.choices import AnnotateEntity, KnobEntity, ReorderEntity, SplitEntity
 from sketches.templates.config import Config, ConfigEntity, ConfigSpace

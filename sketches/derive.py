@@ -26,27 +26,10 @@ from ansor.schedule.state import State
 from ansor.schedule.steps import AnnotationStep, SplitStep, Step
 from ansor.task.task import Task
 from ansor.te.tensor import Operation
-from sketches.caching import AddCacheWrite
 from sketches.columns import Hole, fill_holes, find_holes
-from sketches.const_tensor import SimplifyComputeWithConstTensor
-from sketches.conversions import StoreConverted
-from sketches.cross_thread import CrossThreadReduction
-from sketches.distribution import DistributeProducts
 from sketches.frame import Frame
-from sketches.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
-from sketches.inline import AlwaysInline, InlineUsedOnce
-from sketches.inlined_padding import InlinePadding
 from sketches.launch import Binding, Launch
-from sketches.packing import AddPackedRead
 from sketches.params import SketchParams
-from sketches.recompute import KeepCostlyProducer
-from sketches.rfactor import AddRfactor
-from sketches.rfactor_blocks import AddRfactorBlocks
-from sketches.rfactor_columns import AddRfactorColumns
-from sketches.rfactor_lanes import AddRfactorLanes
-from sketches.row_pipelining import RowPipelining
-from sketches.row_sums import KeepRowSums
-from sketches.row_tiling import RowTiling
 from sketches.rule import (
     MOST_VISITS,
     Derivation,
@@ -58,14 +41,31 @@ from sketches.rule import (
     successors_of,
     verdict_of,
 )
-from sketches.stencils import StencilTiling
-from sketches.streams import StreamTiling
-from sketches.tensor import TensorIntrinsicRule
-from sketches.tensor_cores import TensorCores
-from sketches.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
-from sketches.turned_tiles import TurnedTiling
-from sketches.unrolled_tiles import UnrolledTiles
-from sketches.windows import WindowTiling
+from sketches.rules.caching import AddCacheWrite
+from sketches.rules.const_tensor import SimplifyComputeWithConstTensor
+from sketches.rules.conversions import StoreConverted
+from sketches.rules.cross_thread import CrossThreadReduction
+from sketches.rules.distribution import DistributeProducts
+from sketches.rules.gpu_memory import AddCacheRead, SpecialComputeLocationGPU
+from sketches.rules.inline import AlwaysInline, InlineUsedOnce
+from sketches.rules.inlined_padding import InlinePadding
+from sketches.rules.packing import AddPackedRead
+from sketches.rules.recompute import KeepCostlyProducer
+from sketches.rules.rfactor import AddRfactor
+from sketches.rules.rfactor_blocks import AddRfactorBlocks
+from sketches.rules.rfactor_columns import AddRfactorColumns
+from sketches.rules.rfactor_lanes import AddRfactorLanes
+from sketches.rules.row_pipelining import RowPipelining
+from sketches.rules.row_sums import KeepRowSums
+from sketches.rules.row_tiling import RowTiling
+from sketches.rules.stencils import StencilTiling
+from sketches.rules.streams import StreamTiling
+from sketches.rules.tensor import TensorIntrinsicRule
+from sketches.rules.tensor_cores import TensorCores
+from sketches.rules.tiling import MultiLevelTiling, MultiLevelTilingWithFusion
+from sketches.rules.turned_tiles import TurnedTiling
+from sketches.rules.unrolled_tiles import UnrolledTiles
+from sketches.rules.windows import WindowTiling
 
 MOST_STATES: Final = 1_000
 """States that are derived side by side at most."""

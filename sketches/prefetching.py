@@ -38,7 +38,7 @@ from ansor.te.expr import int_value
 from ansor.te.sizes import elements_of, size_bytes
 from sketches.relations import is_computed, needs_tiling
 from sketches.rule import SketchContext
-from sketches.windows import runs_along_memory
+from sketches.rules.windows import runs_along_memory
 
 MOST_TERMS: Final = 64
 """Terms of the largest window: all that it reads is asked for at once."""

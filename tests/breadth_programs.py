@@ -19,8 +19,8 @@ from ansor.te import Tensor
 from ansor.te.expr import Cast, Const, Expr, Load, Select, Var, children
 from ansor.workloads import Workload
 from ansor.workloads.catalogue import Args, Array
-from measure.check import mismatch, rms
-from measure.tolerance import output_tolerance
+from measure.correctness.tolerance import output_tolerance
+from measure.workers.check import mismatch, rms
 from search.params import REFERENCE_SPACE
 from sketches import ProgramSpace, sample_programs
 from tests.paths import walk

@@ -23,9 +23,9 @@ from measure import (
     load_record_from_string,
     load_records,
 )
-from measure.groups import TaskGroups
-from measure.record import LoggedState, LoggedTask, computation_of, direct_key
-from measure.targets import runs_on
+from measure.records.groups import TaskGroups
+from measure.records.record import LoggedState, LoggedTask, computation_of, direct_key
+from measure.records.targets import runs_on
 from search import search_task
 from search.cli.main import run
 from search.report.belief import believed

@@ -13,7 +13,7 @@ from ansor.ir.interp import run_nest
 from ansor.ir.nest import Buffer, For, If, LoopKind, LoopNest, Store, seq, walk_statements
 from ansor.te.expr import BinaryOp, Load, Var, binary, const
 from ansor.te.interp import evaluate
-from measure.arena import GuardedArray
+from measure.workers.arena import GuardedArray
 from tests.codegen_helper import run
 from tests.program_laws import Case, check_all, lowered
 

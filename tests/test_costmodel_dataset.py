@@ -15,7 +15,7 @@ from costmodel import Candidates, Collector, Dataset, PackedRows, Programs
 from costmodel.candidates import batches_of
 from costmodel.rows import extract_rows, offsets_of
 from measure import MAX_FLOAT, MeasureErrorNo, MeasureInput, MeasureResult, load_records, save_records
-from measure.record import Seconds
+from measure.records.record import Seconds
 from tests.costmodel_fakes import WIDTH, LoopFeatures, answer, draw, matmul_task, measured, states_of
 
 

@@ -17,7 +17,7 @@ from ansor.schedule.structure import HASH_DIGITS, KeyMatch, axis_names, match_ke
 from ansor.task.registry import workload_key_to_tensors
 from ansor.te import Expr, Tensor
 from ansor.workloads import CATALOGUE
-from measure.reference import ReferenceStore
+from measure.correctness.reference import ReferenceStore
 
 ORACLES = json.loads((Path(__file__).parent / "data" / "compute_dags.json").read_text())
 

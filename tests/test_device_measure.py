@@ -24,11 +24,11 @@ from ansor.runtime.device.package import DevicePackage
 from ansor.schedule.dag import ComputeDAG
 from ansor.task.task import Task
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, host
-from measure.arguments import ArgumentSet, ArgumentSpec
-from measure.check import Tolerance
-from measure.device import CANARY_BYTES, GuardedBuffer, Reach, device_environment, guarded_bytes
 from measure.emit import EmittedProgram
-from measure.processor import CPU, kind_of
+from measure.workers.arguments import ArgumentSet, ArgumentSpec
+from measure.workers.check import Tolerance
+from measure.workers.device import CANARY_BYTES, GuardedBuffer, Reach, device_environment, guarded_bytes
+from measure.workers.processor import CPU, kind_of
 from tests.device_kernels import double, each_device, each_device_of_workers, scale
 
 SIZE = 1001

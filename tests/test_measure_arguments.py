@@ -18,11 +18,11 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.te import Tensor
 from ansor.te.interp import evaluate
 from ansor.workloads.catalogue import get_workload
-from measure.arena import GuardedArray, poison
-from measure.arguments import ArgumentSet, ArgumentSpec
-from measure.check import Tolerance, mismatch, rms
-from measure.fill import fill_inputs, index_limits
-from measure.tolerance import output_tolerance
+from measure.correctness.fill import fill_inputs, index_limits
+from measure.correctness.tolerance import output_tolerance
+from measure.workers.arena import GuardedArray, poison
+from measure.workers.arguments import ArgumentSet, ArgumentSpec
+from measure.workers.check import Tolerance, mismatch, rms
 
 SHAPES = [(), (1,), (7,), (3, 5), (64,), (1025,), (0,), (4096,)]
 

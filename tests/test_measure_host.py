@@ -15,9 +15,10 @@ from ansor.codegen.machine import Machine
 from ansor.errors import DefinitionError, RunError, TargetError
 from ansor.runtime.interference import unwatched
 from ansor.task.isa import architecture
-from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile, cpu, jobs
+from measure import LocalBuilder, LocalRunner, MeasureInput, RecordToFile
+from measure.correctness.reference import ReferenceStore
 from measure.host import available_memory, check_memory, check_target, group_memory
-from measure.reference import ReferenceStore
+from measure.workers import cpu, jobs
 
 HERE = architecture(ansor.Target("llvm"))
 FOREIGN = "llvm -mtriple=" + ("aarch64-linux-gnu" if HERE != "aarch64" else "x86_64-linux-gnu")
@@ -84,7 +85,7 @@ def test_memory_that_runs_out_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     def full(*_: object) -> Any:
         raise MemoryError("Unable to allocate")
 
-    monkeypatch.setattr("measure.reference.fill_inputs", full)
+    monkeypatch.setattr("measure.correctness.reference.fill_inputs", full)
     with pytest.raises(RunError, match="not enough memory to compute the right answer"):
         ReferenceStore().get(ansor.SearchTask(compute_dag=scaled(16)))
 
@@ -93,7 +94,7 @@ def test_a_full_directory_of_temporary_files_is_explained(monkeypatch: pytest.Mo
     def full(*_: object) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("measure.argument_files.bytes_of", full)
+    monkeypatch.setattr("measure.correctness.argument_files.bytes_of", full)
     with pytest.raises(RunError, match=r"cannot write 64 bytes of 'A'.*No space left on device.*TMPDIR"):
         ReferenceStore().get(ansor.SearchTask(compute_dag=scaled(16)))
 

@@ -21,16 +21,16 @@ from ansor.schedule.dag import ComputeDAG
 from ansor.task.hardware import HardwareParams
 from ansor.task.target import Target
 from ansor.task.task import Task
-from measure.append import RecordToFile, append_lines, save_records
-from measure.best import load_best_record, same_target, workload_distance
-from measure.log import (
+from measure.records.append import RecordToFile, append_lines, save_records
+from measure.records.best import load_best_record, same_target, workload_distance
+from measure.records.log import (
     OWN_PREFIX,
     RecordReader,
     dump_record_to_string,
     load_record_from_string,
     load_records,
 )
-from measure.record import (
+from measure.records.record import (
     MAX_FLOAT,
     LoggedState,
     LoggedTask,
@@ -310,7 +310,7 @@ def test_a_run_is_not_alone_while_any_other_goes_on(tmp_path: Path, monkeypatch:
 def test_runs_that_begin_and_end_at_a_time_are_never_alone_together(tmp_path: Path) -> None:
     code = (
         "import os\n"
-        "from measure.append import RecordToFile\n"
+        "from measure.records.append import RecordToFile\n"
         "for _ in range(200):\n"
         "    with RecordToFile('a.json').hold() as alone:\n"
         "        if alone:\n"
@@ -388,7 +388,7 @@ def test_killed_in_mid_write_loses_one_line(tmp_path: Path) -> None:
         "    real(file, data[: len(data) // 2], offset)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "os.pwrite = half\n"
-        "from measure.append import append_lines\n"
+        "from measure.records.append import append_lines\n"
         f"append_lines({str(log)!r}, [{dump_record_to_string(*example())!r}])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
@@ -410,7 +410,7 @@ def test_full_disk_is_a_clear_error_and_leaves_the_log_as_it_was(tmp_path: Path,
     code = (
         "import resource\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 100}, {len(before) + 100}))\n"
-        "from measure.append import append_lines\n"
+        "from measure.records.append import append_lines\n"
         "from ansor.errors import LogWriteError\n"
         "try:\n"
         f"    append_lines({str(log)!r}, [{line!r}])\n"
@@ -433,7 +433,9 @@ def test_unwritable_log_is_a_clear_error(tmp_path: Path) -> None:
 def test_two_writers_do_not_mix_lines(tmp_path: Path) -> None:
     log = tmp_path / "a.json"
     line = dump_record_to_string(*example())
-    code = f"import measure.append as m\nfor _ in range(25): m.append_lines({str(log)!r}, [{line!r}])\n"
+    code = (
+        f"import measure.records.append as m\nfor _ in range(25): m.append_lines({str(log)!r}, [{line!r}])\n"
+    )
     writers = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
     assert [writer.wait() for writer in writers] == [0, 0]
     assert len(list(load_records(log))) == 50

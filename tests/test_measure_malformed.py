@@ -27,7 +27,7 @@ from measure import (
     load_record_from_string,
     recover_measure_input,
 )
-from measure.record import LoggedState, LoggedTask, MeasureInput, MeasureResult, Seconds
+from measure.records.record import LoggedState, LoggedTask, MeasureInput, MeasureResult, Seconds
 from search import ApplyHistoryBest, PreloadMeasuredStates, SearchTask
 from search.cli.main import run
 from search.cli.show import summarize

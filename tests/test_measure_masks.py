@@ -11,9 +11,9 @@ from ansor import te
 from ansor.dtypes import to_numpy
 from ansor.te import Tensor
 from ansor.te.expr import Expr
-from measure.check import Tolerance, mismatch, rms
-from measure.masks import constants
-from measure.reference import ReferenceStore
+from measure.correctness.masks import constants
+from measure.correctness.reference import ReferenceStore
+from measure.workers.check import Tolerance, mismatch, rms
 
 N, DEPTH = 24, 16
 HIDDEN = np.triu(np.ones((N, N), bool), 1)

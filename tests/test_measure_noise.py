@@ -17,9 +17,9 @@ from ansor.medians import median_spread, repeats_text
 from ansor.runtime.timing import TimeResult
 from ansor.schedule.state import State
 from measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, load_records, save_records
-from measure.distill import distill_record_file
-from measure.log import dump_record_to_string, load_record_from_string
-from measure.record import LoggedState, LoggedTask, Seconds
+from measure.records.distill import distill_record_file
+from measure.records.log import dump_record_to_string, load_record_from_string
+from measure.records.record import LoggedState, LoggedTask, Seconds
 from search import SearchTask
 from search.cli.main import run
 from search.report.data import Noise, read_history

@@ -22,11 +22,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import measure.process as process_module
+import measure.workers.process as process_module
 from ansor.errors import DefinitionError, MeasureTimeoutError, RunError
-from measure.pool import WorkerPool, function_name
-from measure.process import RemoteError, WorkerCrashError, WorkerProcess, WorkerStartError
-from measure.wire import FrameError, FrameReader, encode
+from measure.workers.pool import WorkerPool, function_name
+from measure.workers.process import RemoteError, WorkerCrashError, WorkerProcess, WorkerStartError
+from measure.workers.wire import FrameError, FrameReader, encode
 from tests.forks import in_a_fork
 
 ROOT = Path(__file__).parent.parent
@@ -415,7 +415,7 @@ def test_a_call_ends_whose_worker_does_not_die(held: list[subprocess.Popen[bytes
 
 
 def test_the_parent_ends_whose_worker_does_not_die() -> None:
-    unkillable = "import measure.process as p; p._kill_group = print; p._DYING = 0.1; sys.exit(0)"
+    unkillable = "import measure.workers.process as p; p._kill_group = print; p._DYING = 0.1; sys.exit(0)"
     with run_parent(unkillable) as parent:
         try:
             parent.communicate(timeout=20)
@@ -428,7 +428,7 @@ def test_the_parent_ends_whose_worker_does_not_die() -> None:
 
 PARENT = """
 import os, sys, time
-from measure.pool import WorkerPool
+from measure.workers.pool import WorkerPool
 pool = WorkerPool(1)
 print(pool.submit(os.getpid).result(), flush=True)
 future = pool.submit(time.sleep, 60)
@@ -473,7 +473,7 @@ def test_user_files_do_not_shadow_ours(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "import operator\n"
-        "from measure.pool import WorkerPool\n"
+        "from measure.workers.pool import WorkerPool\n"
         "print(WorkerPool(1).submit(operator.add, 1, 2).result())\n"
     )
     done = subprocess.run(

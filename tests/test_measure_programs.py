@@ -32,12 +32,12 @@ from ansor.te import Tensor
 from ansor.te.interp import evaluate_points
 from ansor.workloads import alternatives_of
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
+from measure.correctness.plain import iteration_points, trivial_state
+from measure.correctness.reference import INTERPRETED_POINTS, ReferenceStore
 from measure.emit import ENTRY, EmittedProgram
-from measure.jobs import compile_program
-from measure.log import dump_record_to_string, load_record_from_string
-from measure.plain import iteration_points, trivial_state
-from measure.reference import INTERPRETED_POINTS, ReferenceStore
+from measure.records.log import dump_record_to_string, load_record_from_string
 from measure.scratch import ScratchFolder
+from measure.workers.jobs import compile_program
 from tests.forks import in_a_fork
 
 ROOT = Path(__file__).parent.parent
@@ -372,8 +372,8 @@ def test_large_tasks_are_compiled_and_right(pool: WorkerPool) -> None:
 def test_wrong_compiled_reference_is_noticed(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     dag = matmul(160, 144, 128)
     wrong = State.initial(matmul(160, 144, 128))
-    monkeypatch.setattr("measure.plain.trivial_state", lambda _: wrong)
-    monkeypatch.setattr("measure.plain.emit_program", _emit_doubling)
+    monkeypatch.setattr("measure.correctness.plain.trivial_state", lambda _: wrong)
+    monkeypatch.setattr("measure.correctness.plain.emit_program", _emit_doubling)
     with pytest.raises(LoweringError, match="contradicts the interpreter"):
         ReferenceStore().get(make_task(dag, "large"), pool)
 
@@ -388,7 +388,7 @@ def test_failing_compiled_reference_falls_back(pool: WorkerPool, monkeypatch: py
         text = f"define void @{ENTRY}(ptr %a, ptr %b, ptr %d) {{\n  store i32 1, ptr null\n  ret void\n}}\n"
         return EmittedProgram(text, ENTRY, Machine.host().to_json())
 
-    monkeypatch.setattr("measure.plain.emit_program", emit_crash)
+    monkeypatch.setattr("measure.correctness.plain.emit_program", emit_crash)
     store = ReferenceStore()
     reference = store.get(make_task(matmul(160, 144, 128), "large"), pool)
     assert not reference.compiled
@@ -406,7 +406,7 @@ def test_an_answer_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatc
                 done.set_exception(MeasureTimeoutError(f"it took {timeout} s"))
             return done
 
-    monkeypatch.setattr("measure.argument_files.evaluate", None)  # Nobody waits for the interpreter.
+    monkeypatch.setattr("measure.correctness.argument_files.evaluate", None)  # Nobody waits for it.
     with pytest.raises(RunError, match=r"right answer of .*large.* more than 300 s; .* smaller sizes"):
         ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), Slow())
 
@@ -420,12 +420,12 @@ def test_fewer_points_are_checked_where_each_takes_long(
         checked.append(len(points))
         return evaluate_points(tensor, points, data, stepwise=stepwise)
 
-    monkeypatch.setattr("measure.spot_checks.evaluate_points", count)
+    monkeypatch.setattr("measure.correctness.spot_checks.evaluate_points", count)
     ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
     assert checked[:2] == [1, 15]
     assert 100 < checked[2] <= 4096
     checked.clear()
-    monkeypatch.setattr("measure.spot_checks.CHECKS", ((1, math.inf), (15, 1e-9)))
+    monkeypatch.setattr("measure.correctness.spot_checks.CHECKS", ((1, math.inf), (15, 1e-9)))
     ReferenceStore().get(make_task(matmul(160, 144, 128), "large"), pool)
     assert checked == [1]
 

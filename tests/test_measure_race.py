@@ -14,7 +14,7 @@ from measure import (
     ProgramRunner,
 )
 from measure.race import still_racing, unsettled_best
-from measure.record import LoggedState, LoggedTask, Seconds
+from measure.records.record import LoggedState, LoggedTask, Seconds
 
 FAILED = MeasureResult.failed(MeasureErrorNo.RUN_TIMEOUT, "", 1.0, 1)
 

@@ -12,7 +12,7 @@ import ansor
 from ansor import te
 from ansor.schedule.dag import ComputeDAG
 from measure import MeasureErrorNo, MeasureInput, ProgramMeasurer
-from measure.reducers import order_dependence
+from measure.correctness.reducers import order_dependence
 
 N = 64
 

@@ -18,11 +18,11 @@ from ansor.te.expr import Expr
 from ansor.te.interp import evaluate
 from ansor.te.tensor import Tensor
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput
-from measure.check import Tolerance, loosened, mismatch
-from measure.plain import iteration_points, trivial_state
-from measure.reference import INTERPRETED_POINTS, ReferenceStore
-from measure.rounding import rounding_errors
-from measure.tolerance import output_tolerance
+from measure.correctness.plain import iteration_points, trivial_state
+from measure.correctness.reference import INTERPRETED_POINTS, ReferenceStore
+from measure.correctness.rounding import rounding_errors
+from measure.correctness.tolerance import output_tolerance
+from measure.workers.check import Tolerance, loosened, mismatch
 
 COUNT = 4096
 
@@ -86,7 +86,7 @@ def test_a_compiled_answer_may_be_off_where_rounding_counts(
     runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows whose sums nearly cancel; inputs without signs are taken after all."""
-    monkeypatch.setattr("measure.spot_checks.CHECKS", ((1, 60.0), (8192, 60.0)))
+    monkeypatch.setattr("measure.correctness.spot_checks.CHECKS", ((1, 60.0), (8192, 60.0)))
     dag = weighted_norm(8192, 160)
     assert iteration_points(dag) > INTERPRETED_POINTS
     assert runner.references.get(task_of(dag, "weighted norm"), runner._pool).compiled
@@ -267,7 +267,7 @@ def test_without_room_for_errors_the_tolerance_stays(
 
     task, store = task_of(inverses(64), "inverses, no room"), ReferenceStore()
     known = store.get(task)
-    monkeypatch.setattr("measure.other_answers.interpret", full)
+    monkeypatch.setattr("measure.correctness.other_answers.interpret", full)
     assert not store.reconsider(task)
     assert store.get(task).arguments == known.arguments
     assert "the rounding errors of" in caplog.text

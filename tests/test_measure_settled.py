@@ -19,9 +19,9 @@ from measure import (
     load_measurements,
     save_records,
 )
-from measure.distill import distill_record_file
-from measure.record import LoggedState, LoggedTask, Seconds
-from measure.settled import first_records, merged, program_of, settled_records, takes_over
+from measure.records.distill import distill_record_file
+from measure.records.record import LoggedState, LoggedTask, Seconds
+from measure.records.settled import first_records, merged, program_of, settled_records, takes_over
 from search.cli.show import summarize
 from search.history import History, Trial
 from search.report.data import read_history

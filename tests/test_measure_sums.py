@@ -21,11 +21,11 @@ from ansor.task.task import Task
 from ansor.te.interp import evaluate
 from ansor.te.tensor import Tensor
 from measure import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, WorkerPool
-from measure.check import Tolerance, mismatch
+from measure.correctness.plain import iteration_points, trivial_state
+from measure.correctness.reference import INTERPRETED_POINTS, ReferenceStore
+from measure.correctness.sums import summed_dtypes, widened
 from measure.emit import ENTRY, EmittedProgram, emit_program
-from measure.plain import iteration_points, trivial_state
-from measure.reference import INTERPRETED_POINTS, ReferenceStore
-from measure.sums import summed_dtypes, widened
+from measure.workers.check import Tolerance, mismatch
 
 
 def squares(rows: int, terms: int, dtype: str) -> ComputeDAG:
@@ -121,7 +121,7 @@ def test_a_refused_reference_leaves_no_files(monkeypatch: pytest.MonkeyPatch) ->
         text = f"define void @{ENTRY}(ptr %a, ptr %b) {{\n  ret void\n}}\n"
         return EmittedProgram(text, ENTRY, Machine.host().to_json())
 
-    monkeypatch.setattr("measure.plain.emit_program", emit_nothing)
+    monkeypatch.setattr("measure.correctness.plain.emit_program", emit_nothing)
     store = ReferenceStore()
     with WorkerPool(1) as pool, pytest.raises(LoweringError, match="contradicts the interpreter"):
         store.get(task_of(squares(64, 40_000, "float32"), "nothing"), pool)
@@ -139,7 +139,7 @@ def test_a_plain_program_that_is_wrong_is_no_matter_of_order(monkeypatch: pytest
         made.append(str(dag))
         return emit_program(trivial_state(dag), dag.tensors, target)
 
-    monkeypatch.setattr("measure.plain.emit_program", emit)
+    monkeypatch.setattr("measure.correctness.plain.emit_program", emit)
     with WorkerPool(1) as pool, pytest.raises(LoweringError, match="contradicts the interpreter"):
         ReferenceStore().get(task_of(squares(64, 40_000, "float32"), "half"), pool)
 

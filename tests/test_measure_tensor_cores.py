@@ -9,8 +9,8 @@ import pytest
 
 from ansor.task.target import Target
 from ansor.workloads.catalogue import get_workload
-from measure.check import Tolerance, mismatch, rms
-from measure.tolerance import output_tolerance
+from measure.correctness.tolerance import output_tolerance
+from measure.workers.check import Tolerance, mismatch, rms
 from tests.tensor_core_schedules import half_product
 
 DEPTH = 4096

@@ -22,9 +22,9 @@ from measure import (
     ProgramMeasurer,
     ProgramRunner,
 )
-from measure.jobs import measure_program
-from measure.record import LoggedState, LoggedTask, Seconds
+from measure.records.record import LoggedState, LoggedTask, Seconds
 from measure.timing import LOOKS, SETTLING_MS, time_program
+from measure.workers.jobs import measure_program
 
 FULL = {"number": 3, "repeat": 4, "min_repeat_ms": 30.0, "longest_call": 2.5, "slow_call": None}
 

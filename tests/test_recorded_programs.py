@@ -14,8 +14,8 @@ from ansor.runtime.build import build
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from measure import dump_record_to_string, load_record_from_string
-from measure.record import MeasureResult, Seconds
-from measure.settled import program_of
+from measure.records.record import MeasureResult, Seconds
+from measure.records.settled import program_of
 from search import SearchTask
 from tests.program_laws import Case, lowered
 from tests.sketches_cases import oracle_lines, oracle_workload

@@ -14,7 +14,7 @@ import pytest
 import ansor
 from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, save_records
-from measure.record import LoggedState
+from measure.records.record import LoggedState
 from search import SearchTask, TaskScheduler
 from search.cli.main import run
 from search.report.belief import believed

@@ -13,7 +13,7 @@ from ansor import te
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, load_records, save_records
-from measure.record import LoggedState
+from measure.records.record import LoggedState
 from search import ApplyHistoryBest, DispatchContext, SearchTask, dispatch_context
 from tests.fake_machine import HOST, matmul, matmul_task
 

@@ -25,8 +25,8 @@ from measure import (
     load_records,
     save_records,
 )
-from measure.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
-from measure.record import LoggedState, Seconds
+from measure.records.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
+from measure.records.record import LoggedState, Seconds
 from search import SearchTask
 from search.cli.main import run
 from sketches import sample_programs

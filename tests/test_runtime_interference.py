@@ -22,9 +22,9 @@ from ansor.runtime.interference import CountingWatch, seconds_waited, waited_sha
 from ansor.runtime.pool_ir import Waiting, default_waiting
 from ansor.runtime.timing import TimeResult, time_calls
 from ansor.task.host import available_cores
-from measure.arguments import ArgumentSpec
-from measure.check import Tolerance
-from measure.jobs import measure_program
+from measure.workers.arguments import ArgumentSpec
+from measure.workers.check import Tolerance
+from measure.workers.jobs import measure_program
 from tests.runtime_kernels import axpy
 
 

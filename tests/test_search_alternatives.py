@@ -15,7 +15,7 @@ from ansor.errors import DefinitionError
 from ansor.schedule.identity import program_key
 from ansor.workloads import alternatives_of
 from measure import MeasureInput, MeasureResult
-from measure.reference import ReferenceStore
+from measure.correctness.reference import ReferenceStore
 from measure.simulate import SimulatedRunner
 from search.alternatives import AlternativesPolicy, cannot_win, divided, in_turn
 from search.history import History, Trial

@@ -15,9 +15,9 @@ from ansor import te
 from ansor.task.isa import cpu_name
 from costmodel import Collector
 from measure import MeasureErrorNo, MeasureResult, load_best_record, load_records, save_records
-from measure.record import LoggedTask, Seconds
+from measure.records.record import LoggedTask, Seconds
+from measure.records.targets import RunsOn, runs_on, target_group
 from measure.simulate import SimulatedRunner
-from measure.targets import RunsOn, runs_on, target_group
 from search import PreloadMeasuredStates, SearchTask, TaskScheduler
 from search.cli.main import run
 from search.cli.show import summarize

@@ -23,7 +23,7 @@ from measure import (
     save_records,
 )
 from measure.race import LEAST_ROUNDS
-from measure.record import LoggedState, LoggedTask, Seconds
+from measure.records.record import LoggedState, LoggedTask, Seconds
 from search.finals import ROUNDS
 from search.history import Trial
 from search.preload import Earlier

@@ -18,7 +18,7 @@ from ansor.errors import LogWriteError
 from ansor.schedule.state import State
 from costmodel import DraftedModel, RandomModel, SklearnModel, XGBModel
 from measure import BuildResult, MeasureInput, MeasureResult, load_records, save_records
-from measure.record import Seconds
+from measure.records.record import Seconds
 from measure.simulate import NullBuilder, SimulatedRunner, result_of
 from search import PreloadMeasuredStates, SearchTask, SketchPolicy, StopReason, TaskScheduler, Trial
 from tests.search_fakes import TileModel, logged, options, simulated_cost

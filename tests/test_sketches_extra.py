@@ -19,15 +19,16 @@ from search.crossover import crossover
 from search.mutations.defaults import CPU_MUTATIONS
 from search.params import ABLATIONS, DEFAULT_PARAMS, REFERENCE_SPACE, resolve_params
 from search.sketch_policy import SketchPolicy
-from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches, streams
+from sketches import CPU_RULES, Population, ProgramSpace, Sketch, generate_sketches
 from sketches.columns import fill_holes
 from sketches.derive import CPU_EXTRA_RULES
-from sketches.inline import will_be_inlined
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood
 from sketches.params import SketchParams
 from sketches.remap import Names
 from sketches.repair import repaired
+from sketches.rules import streams
+from sketches.rules.inline import will_be_inlined
 from tests.costmodel_law import Compared, check_rows
 from tests.program_laws import Case, check_results, lowered
 from tests.sketches_cases import SMALL, check_program, matmul, row_sum, task_of, zero_rank

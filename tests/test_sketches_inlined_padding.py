@@ -55,7 +55,7 @@ def inlined_programs(name: str, rng: np.random.Generator, count: int) -> list[St
 @pytest.fixture(autouse=True)
 def _any_padding_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that images are small enough to be interpreted."""
-    monkeypatch.setattr("sketches.inlined_padding.LITTLE", np.inf)
+    monkeypatch.setattr("sketches.rules.inlined_padding.LITTLE", np.inf)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,7 +22,7 @@ from ansor.te import Tensor
 from ansor.te.expr import Expr, free_vars
 from ansor.te.interp import evaluate
 from sketches import CPU_RULES, ProgramSpace, generate_sketches, sample_programs
-from sketches.packing import AddPackedRead
+from sketches.rules.packing import AddPackedRead
 from tests.program_laws import Case, check_all
 from tests.sketches_cases import (
     HARDWARE,

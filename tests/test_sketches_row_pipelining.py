@@ -15,8 +15,8 @@ from ansor.schedule.state import State
 from ansor.te import Tensor
 from ansor.workloads.catalogue import get_workload
 from measure import MeasureInput, MeasureResult
-from measure.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
-from measure.record import LoggedState
+from measure.records.log import OWN_PREFIX, dump_record_to_string, load_record_from_string
+from measure.records.record import LoggedState
 from sketches import ProgramSpace, Sketch, generate_sketches
 from sketches.locate import locate
 from sketches.neighbours import Neighbourhood

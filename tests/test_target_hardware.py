@@ -19,7 +19,7 @@ from ansor.task.host import cgroup_quota, host_cache_line, host_caches
 from ansor.task.isa import fma_ports, vector_bytes
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
-from measure.record import task_from_json, task_to_json
+from measure.records.record import task_from_json, task_to_json
 
 
 @pytest.mark.parametrize(

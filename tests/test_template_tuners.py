@@ -11,7 +11,7 @@ import ansor
 from ansor import te
 from ansor.errors import DefinitionError
 from measure import MeasureInput, MeasureResult, load_records, save_records
-from measure.record import Seconds
+from measure.records.record import Seconds
 from search import SearchTask, SketchPolicy, StopReason, TemplateTask, TemplateTuner
 from search.templates.task import recorded_config
 from tests.fake_machine import HOST, FakeMachine, logged, options

@@ -17,8 +17,8 @@ from ansor.te.interp import evaluate
 from ansor.workloads import CATALOGUE, conv2d, conv2d_winograd
 from ansor.workloads.winograd import amplification
 from costmodel.explain import FeatureTable
-from measure.check import mismatch, rms
-from measure.tolerance import alternative_tolerance, output_tolerance
+from measure.correctness.tolerance import alternative_tolerance, output_tolerance
+from measure.workers.check import mismatch, rms
 from sketches import ProgramSpace
 from tests.sketches_cases import task_of
 

@@ -17,7 +17,7 @@ instruction executes them as they stand. Where the lanes are as above the 32 thr
 divide the reading among themselves as the instruction wants it.
 
 Products are exact and sums those of float32, but for their rounding: products of one instruction are aligned
-to the greatest and cut off before they are added up, and so are results (`measure.tolerance`).
+to the greatest and cut off before they are added up, and so are results (`measure.correctness.tolerance`).
 
 Operands of 32 bits are rounded first, to a float of 8 bits of exponent and 10 of fraction (tfloat32). That is
 for an operation to allow: `attrs={"rounded_operands": "tfloat32"}`.

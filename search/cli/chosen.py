@@ -15,9 +15,9 @@ from ansor.task.alternatives import Call, make_alternatives, takes_arguments_of
 from ansor.task.registry import decode_workload_key, recorded_dag
 from ansor.task.task import LayoutRewriteOption, Task
 from measure import FoundRecord, load_measurements
-from measure.log import check_rereadable
-from measure.record import direct_key
-from measure.unsaid import plain_key, with_unsaid
+from measure.records.log import check_rereadable
+from measure.records.record import direct_key
+from measure.records.unsaid import plain_key, with_unsaid
 from search.cli.workload import Asked
 from search.search_task import SearchTask
 from search.templates.task import TemplateTask

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ansor.wording import counted
-from measure.distill import DISTILLED_SUFFIX, DistillSummary, distill_record_file
+from measure.records.distill import DISTILLED_SUFFIX, DistillSummary, distill_record_file
 
 _EXAMPLES = """
 Examples:

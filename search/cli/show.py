@@ -15,9 +15,9 @@ from ansor.schedule.source import schedule_code
 from ansor.wording import counted
 from ansor.workloads import CATALOGUE
 from measure import MeasureInput, MeasureResult, load_measurements
-from measure.groups import RecordGroup, TaskGroups
-from measure.record import direct_of, is_outdated, known_dag
-from measure.settled import settled_records
+from measure.records.groups import RecordGroup, TaskGroups
+from measure.records.record import direct_of, is_outdated, known_dag
+from measure.records.settled import settled_records
 from search.cli.chosen import Chosen
 from search.cli.tune import make_policy
 from search.cli.workload import Asked, WorkloadCommand, layout_option, show_numbers

@@ -17,12 +17,12 @@ from ansor.errors import AnsorError
 from ansor.schedule.dag import ComputeDAG
 from ansor.schedule.state import State
 from measure import MeasureErrorNo, MeasureInput, MeasureResult, RecordReader
-from measure.groups import RecordGroup, TaskGroups
-from measure.log import PathLike, Record
-from measure.record import computation_of, direct_of, known_dag
-from measure.settled import TrialName, settled_trials, trial_of
-from measure.targets import ANYTHING, RunsOn
-from measure.unsaid import plain_key
+from measure.records.groups import RecordGroup, TaskGroups
+from measure.records.log import PathLike, Record
+from measure.records.record import computation_of, direct_of, known_dag
+from measure.records.settled import TrialName, settled_trials, trial_of
+from measure.records.targets import ANYTHING, RunsOn
+from measure.records.unsaid import plain_key
 from search.text import target_terms
 from search.titles import title_of_key
 
@@ -298,7 +298,7 @@ def read_history(log: PathLike) -> LogHistory:
     Read a log.
 
     Records that are no measurements, as in lists of programs, are left out with a note. A program that was
-    measured again is one attempt, with the result that counts (`measure.settled`).
+    measured again is one attempt, with the result that counts (`measure.records.settled`).
 
     Raises
     ------

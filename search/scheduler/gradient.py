@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ansor.task.task import Task
 from ansor.te.tensor import ComputeOp
-from measure.targets import RunsOn, runs_on, target_group
+from measure.records.targets import RunsOn, runs_on, target_group
 from search.skeleton import skeleton
 
 FloatArray = NDArray[np.float64]

@@ -14,9 +14,9 @@ from ansor.schedule.state import State
 from ansor.task.target import Target
 from ansor.task.task import Task
 from measure import MeasureInput, MeasureResult, load_measurements, same_target
-from measure.distill import DistillSummary, distill_record_file
-from measure.log import PathLike
-from measure.settled import settled_records
+from measure.records.distill import DistillSummary, distill_record_file
+from measure.records.log import PathLike
+from measure.records.settled import settled_records
 from search.dispatch import ApplyHistoryBest, DispatchContext, Records, dispatch_context
 from search.policy import InitSearchCallback
 from search.skeleton import size_distance

@@ -21,7 +21,7 @@ from ansor.errors import DefinitionError, ScheduleError
 from ansor.schedule.identity import program_key
 from ansor.schedule.state import State
 from ansor.wording import counted
-from measure.log import PathLike
+from measure.records.log import PathLike
 from search.history import History, Trial
 from search.policy import InitSearchCallback, Proposal, SearchPolicy, check_callbacks
 from search.randomness import round_rng

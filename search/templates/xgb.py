@@ -23,9 +23,9 @@ from ansor.task.task import Task
 from costmodel import Candidates, CostModel, FeatureSource, LearnedModel, PackedRows, XGBModel
 from costmodel.candidates import batches_of
 from measure import MeasureInput, load_measurements, same_target
-from measure.log import PathLike
-from measure.settled import first_records
-from measure.targets import target_text
+from measure.records.log import PathLike
+from measure.records.settled import first_records
+from measure.records.targets import target_text
 from search.asking import check_model, scores_of, teach, unteach
 from search.history import Trial
 from search.policy import InitSearchCallback

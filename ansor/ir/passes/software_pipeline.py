@@ -29,8 +29,8 @@ fewer iterations than phases, where one phase has many times the iterations of a
 could not be apart: phases use what another one writes outside of the loop, registers of another one, or
 memory of symbolic size.
 
-Softmax of 1024 rows, 2 cores of a Zen 4, against the fastest tile of rows (`sketches.row_tiling`): 1.13 times
-as fast for rows of 256 floats, 1.2 for 384 and 1024, 1.25 for 768, 1.17 for 1536, 0.97 for 2048.
+Softmax of 1024 rows, 2 cores of a Zen 4, against the fastest tile of rows (`sketches.rules.row_tiling`): 1.13
+times as fast for rows of 256 floats, 1.2 for 384 and 1024, 1.25 for 768, 1.17 for 1536, 0.97 for 2048.
 
 Source: M. Lam, "Software pipelining: an effective scheduling technique for VLIW machines", PLDI 1988, with
 loops in place of instructions. TVM has annotations `software_pipeline_stage` to the same end.
