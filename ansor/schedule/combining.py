@@ -7,10 +7,13 @@ from functools import partial
 
 from ansor.errors import LoweringError
 from ansor.ir.bounds import Bounds
+from ansor.ir.code_size import value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, Stmt, Store, seq
+from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import replace_in, simultaneous
 from ansor.ir.simplify import simplify
-from ansor.te.expr import Expr, Load, Reduce, Var, const, rewrite
+from ansor.ir.strides import step_of
+from ansor.te.expr import Expr, Load, Reduce, Var, const, distinct_nodes, free_vars, rewrite
 
 Targets = Sequence[tuple[Buffer, tuple[Expr, ...]]]
 """The elements that the outputs of a reduction are stored to, one for each."""
@@ -39,6 +42,20 @@ def combined(roots: Sequence[Reduce], targets: Targets, values: Sequence[Expr], 
         mapping[var] = Load(buffer, indices, buffer.dtype)
     results = [simplify(_replaced(combiner.result[root.index], mapping), bounds) for root in roots]
     return simultaneous([Store(b, i, v) for (b, i), v in zip(targets, results, strict=True)])
+
+
+def fit_a_vector(
+    targets: Targets, values: Sequence[Expr], var: Var, extent: int, limits: RegisterLimits
+) -> bool:
+    """Whether values of `extent` iterations `var` lie along memory and fit a vector, as the targets do."""
+    steps = {
+        step_of(node.buffer, node.indices, var)
+        for value in values
+        for node in distinct_nodes(value)
+        if isinstance(node, Load) and var in free_vars(node)
+    }
+    longest = limits.vector_bits // max(value_bits(buffer.dtype) for buffer, _ in targets)
+    return steps == {1} and 4 <= extent <= longest
 
 
 def combined_in_halves(

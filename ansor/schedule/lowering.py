@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from ansor.errors import DefinitionError, LoweringError
 from ansor.ir.accesses import accesses_of
-from ansor.ir.code_size import value_bits
 from ansor.ir.nest import Alloc, Buffer, For, LoopKind, LoopNest, Prefetch, Stmt, Store, seq
 from ansor.ir.passes.bind_threads import bind_threads
 from ansor.ir.passes.kernel_pipeline import THREAD_LIMITS, polish_kernels
@@ -31,9 +30,8 @@ from ansor.ir.prefetches import loads_of, may_bring
 from ansor.ir.registers import RegisterLimits
 from ansor.ir.rewriting import guarded
 from ansor.ir.simplify import simplify
-from ansor.ir.strides import step_of
 from ansor.schedule.bounds import Bounds, infer_bounds, loops_outwards
-from ansor.schedule.combining import Targets, combined, combined_in_halves
+from ansor.schedule.combining import Targets, combined, combined_in_halves, fit_a_vector
 from ansor.schedule.extents import Extent, is_one
 from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
@@ -59,7 +57,6 @@ from ansor.te.expr import (
     Reduce,
     Var,
     as_index,
-    distinct_nodes,
     free_vars,
     rewrite,
     substitute,
@@ -368,15 +365,8 @@ class _Lowering:
         var = self.loops[stage_id].main[loop.name]
         assert isinstance(var, Var)
         values = [self._value(source, point) for source in roots[0].sources]
-        steps = {
-            step_of(node.buffer, node.indices, var)
-            for value in values
-            for node in distinct_nodes(value)
-            if isinstance(node, Load) and var in free_vars(node)
-        }
         targets = self._targets(stage_id, point)
-        longest = limits.vector_bits // max(value_bits(buffer.dtype) for buffer, _ in targets)
-        if steps != {1} or not 4 <= extent <= longest or var in free_vars(*point.guards):
+        if var in free_vars(*point.guards) or not fit_a_vector(targets, values, var, extent, limits):
             return None
         return guarded(point.guards, combined_in_halves(roots, targets, values, var, extent, self.known))
 
