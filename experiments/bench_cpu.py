@@ -39,10 +39,10 @@ from ansor.task.host import available_cores
 from experiments import command
 from experiments.cpu import metaschedule as cpu_metaschedule
 from experiments.cpu.cases import CASES, QUICK, Case, chosen
-from experiments.cpu.kept import FILE, UnusableError, alone, check_place, keep, read
+from experiments.cpu.kept import FILE, UnusableError, alone, check_place, check_threads, keep, read
 from experiments.cpu.measure import Effort, measure, threads_everywhere
 from experiments.cpu.peers import PEERS
-from experiments.cpu.results import Result, add_means, add_rows
+from experiments.cpu.results import Result, Spent, add_means, add_rows
 from experiments.cpu.run import Run
 from experiments.cpu.table import chart, details, some
 from experiments.cpu.tuning import tune
@@ -67,6 +67,8 @@ CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu/cases", "cpu/tuning", "cpu/workloads", "search/cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
+KEPT: Final = (".log.json", ".seconds.json", ".error.txt")
+"""Ends of the names of what lies in a folder for every operation."""
 MISSING: Final = "no row has it; --metaschedule measures it"
 MEASURING: Final = ("quick", "trials", "peers", "metaschedule", "tvm_python")
 """Options that say how to measure, which `--table` does not."""
@@ -83,12 +85,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.tvm_python and not given.metaschedule:
         print("bench_cpu: --tvm-python says whose MetaSchedule tunes: add --metaschedule", file=sys.stderr)
         return 2
-    os.environ.update(threads_everywhere(given.threads))
+    threads = given.threads or default_threads()
+    os.environ.update(threads_everywhere(threads))
     folder = given.log_dir or search_runs.named_folder(KIND, MODULES)
+    if bench.json_path and _is_kept(Path(bench.json_path), folder):
+        print(
+            f"bench_cpu: --json {bench.json_path} is a file that a run keeps: name another", file=sys.stderr
+        )
+        return 2
     peers = given.peers or tuple(name for name in PEERS if not (bench.quick and name in NOT_QUICK))
-    effort = (
-        Effort(1, 3, 5.0, given.threads, peers) if bench.quick else Effort(2, 8, 20.0, given.threads, peers)
-    )
+    effort = Effort(1, 3, 5.0, threads, peers) if bench.quick else Effort(2, 8, 20.0, threads, peers)
     trials = given.trials or (QUICK_TRIALS if bench.quick else TRIALS)
     tuner = _tuner(given) if given.metaschedule else None
     try:
@@ -99,10 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {cpu_metaschedule.NAME}: {found}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):
-            check_place(folder, Run.now(bench.quick, given.threads), _asked(given))
+            check_place(folder, Run.now(bench.quick, threads), _asked(given))
             for case in bench.each(_asked(given), lambda case: case.name):
                 outcome = measured(bench, case, folder, trials, effort, tuner)
-                run = Run.now(bench.quick, given.threads)
+                run = Run.now(bench.quick, threads)
                 result = outcome and replace(outcome, run=run)
                 keep(folder, case, result, run)
                 if result is not None:
@@ -116,12 +122,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def default_threads() -> int:
+    """Two, where there are as many cores for us."""
+    return min(2, available_cores())
+
+
+def _is_kept(path: Path, folder: Path) -> bool:
+    """Whether a path is that of a file with which later runs go on."""
+    inside = path.resolve().parent == folder.resolve()
+    return inside and (path.name in (FILE, CHART) or path.name.endswith(KEPT))
+
+
 def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
     """Show the rows that were asked for, and a chart of all that the folder holds."""
     kept, asked = read(folder), _asked(given)
     results = [result for result in kept.results if result.case in asked]
     failed = [case for case in kept.failed if case in asked]
     if given.table:
+        check_threads(results, given.threads)
         if not (results or failed):
             why = "" if given.log_dir else "; it is that of these sources, and --log-dir shows another one"
             why = f", but of {', '.join(kept.unknown)}, which there are no more" if kept.unknown else why
@@ -183,7 +201,8 @@ def measured(
             else:
                 served, seconds = found["command"], found["seconds"]
         ours = measure(case, tuned.log, effort, served)
-        return Result.of(case, tuned, replace(ours, skipped={**ours.skipped, **lost}), seconds)
+        other = None if seconds is None else Spent(trials, seconds)
+        return Result.of(case, tuned, replace(ours, skipped={**ours.skipped, **lost}), other)
     except Exception as error:  # whatever one case does, the others are measured
         _error_file(folder, case).write_text("".join(traceback.format_exception(error)))
         bench.add_failure(_failed(case), gist(error))
@@ -247,9 +266,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads",
         type=threads_here,
-        default=min(2, available_cores()),
         metavar="N",
-        help="for everyone, %(default)s by default",
+        help=f"for everyone, {default_threads()} by default",
     )
     parser.add_argument(
         "--peers", type=names_among(PEERS), default=(), metavar="A,B", help=f"some of {', '.join(PEERS)}"

@@ -115,6 +115,12 @@ def take_turns(
     return _by_name(list(islice(rounds, repeats)))
 
 
+def fastest(timers: Mapping[str, Timer]) -> str:
+    """Tell which of some timers has the least time, after a short look."""
+    times = take_turns(timers, 3, 5e-3, 2e-3)
+    return min(times, key=lambda name: min(times[name]))
+
+
 @dataclass(frozen=True, slots=True)
 class QuietTurns:
     """

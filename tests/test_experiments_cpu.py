@@ -33,9 +33,9 @@ from experiments.cpu.cases import CASES, QUICK, Case
 from experiments.cpu.goals import GROUPS, MARGIN, Goal
 from experiments.cpu.kept import read
 from experiments.cpu.limits import LINE, PEAK, TILES, Limit, Stream, Traffic, limit_timers
-from experiments.cpu.measure import CALLED, OURS, Effort, Measured
+from experiments.cpu.measure import CALLED, OURS, PACKING, PACKING_CALLED, Effort, Measured
 from experiments.cpu.peers import PEERS, Peer, Prepared
-from experiments.cpu.results import Result
+from experiments.cpu.results import Result, Spent
 from experiments.cpu.tuning import Tuned
 from experiments.fma_peak import multiply_add, peak_flop
 from experiments.harness import Bench, fresh_process, table
@@ -397,7 +397,7 @@ def test_a_case_is_tuned_resumed_and_measured(tmp_path: Path, monkeypatch: pytes
         found = cpu_measure.side_by_side(SMALL.name, str(again.log), 1, 0.01, 1, ["numpy"], [])
     finally:
         ansor.set_num_threads(threads)
-    assert {OURS, CALLED, "numpy", PEAK, TILES} < set(found["times"])
+    assert {OURS, CALLED, PACKING, PACKING_CALLED, "numpy", PEAK, TILES} < set(found["times"])
     assert found["packs"] == [OURS]
     assert set(cpu_measure.call_costs(SMALL.name, ["numpy", "torch channels_last"], 1)) == {"numpy"}
     assert found["skipped"]["torch"] == "left out"
@@ -524,6 +524,39 @@ def test_packed_weights_that_only_we_have_are_told() -> None:
     assert Result(SMALL, Tuned(Path(), 1, None), theirs, Limit(1, 1, 1)).weights == "only theirs packed"
 
 
+def test_ours_packs_weights_beforehand_only_beside_who_does() -> None:
+    """So the library that is hardest to beat may be a slower one that does not pack them."""
+    seconds = {OURS: 0.9, CALLED: 1.0, PACKING: 1.9, PACKING_CALLED: 2.0, "MetaSchedule": 3.8}
+    one = result(SMALL, **seconds, numpy=3.0, onnxruntime=2.0)
+    assert one.over("onnxruntime").median == pytest.approx(2.0)
+    assert one.over("numpy").median == pytest.approx(1.5)
+    assert (one.best, one.weights) == ("numpy", "packed in the call")
+    assert one.to_json()["compared_seconds"][OURS] == 2.0
+    assert one.rivalry is not None
+    assert one.rivalry.speed.median == pytest.approx(2.0), "it never packs weights beforehand"
+    assert "ansor packing" in cpu_table.details([one])
+    short = replace(one, measured=replace(one.measured, subtracted={"numpy": 0.1}))
+    assert short.over("numpy").median == pytest.approx(3.0 / 1.9)
+    packed = result(SMALL, **seconds, numpy=5.0, onnxruntime=2.0)
+    assert (packed.best, packed.weights) == ("onnxruntime", "both packed")
+
+
+@pytest.mark.parametrize(("option", "copies"), [("INSERT_TRANSFORM_STAGE", True), ("NO_REWRITE", False)])
+def test_weights_that_come_with_each_call_are_packed_then_or_not(
+    option: str, copies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(cpu_measure, "fastest", lambda timers: (tried.extend(timers), option)[1])
+    task, log = SMALL.task(), str(tmp_path / "log.json")
+    state = ansor.State.initial(task.compute_dag).split(2, 1, [4]).reorder(2, [1, 3, 0, 2])
+    ansor.save_records(log, [ansor.MeasureInput(task, state)], [ansor.MeasureResult((1.0,))])
+    inputs = SMALL.inputs()
+    ours = cpu_measure.winner_as_given(SMALL, log, inputs)
+    assert tried == ["INSERT_TRANSFORM_STAGE", "NO_REWRITE"]
+    np.testing.assert_allclose(ours.answer, inputs[0] @ inputs[1], rtol=1e-4, atol=1e-4)
+    assert (".layout" in ours.kernel.get_source("nest")) is copies
+
+
 def test_means_have_the_stated_goal_or_what_the_limits_leave_of_it() -> None:
     case = Case("conv2d", (1, 4, 4, 2, 2, 1, 1, 0), "resnet")
     far, near = result(case, ansor=1.0, torch=4.0), result(case, ansor=0.5, torch=0.5)
@@ -625,15 +658,29 @@ def test_the_mean_over_everything_is_of_float32() -> None:
 def test_the_other_tuner_has_rows_of_its_own() -> None:
     times = times_of(1.0, 0.5, 0.4, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
     measured = Measured(times, {}, [OURS], {}, False)
-    one = Result(SMALL, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.2), tuner=120.0)
+    one = Result(SMALL, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.2), tuner=Spent(9, 120.0))
     bench = Bench("", [])
     cpu_results.add_rows(bench, one)
     found = {row.name.partition(": ")[2]: row for row in bench.rows}
     assert found["speed"].value == 3.0, "a tuner is no library"
     assert found["speed over MetaSchedule"].value == 1.5
-    assert found["speed over MetaSchedule"].peer == "after 8 trials of ours, stated, its weights not packed"
+    words = "8 trials of ours, 9 of its"
+    assert found["speed over MetaSchedule"].peer == f"after {words}, stated, its weights not packed"
+    assert found["tuning time over MetaSchedule's"].peer == f"120 s, {words}"
     assert found["tuning time over MetaSchedule's"].value == 0.25
     assert found["tuning time over MetaSchedule's"].holds
+
+
+def test_more_trials_than_the_other_tuner_had_are_no_verdict() -> None:
+    """A log that holds more than was asked for is not made shorter."""
+    times = times_of(1.0, 0.5, 0.4, ansor=1.0, numpy=3.0, MetaSchedule=1.5)
+    measured = Measured(times, {}, [], {}, False)
+    more = Result(SMALL, Tuned(Path(), 8, 30.0), measured, Limit(0.5, 0.2, 0.2), tuner=Spent(7, 120.0))
+    bench = Bench("", [])
+    cpu_results.add_rows(bench, more)
+    assert [row.holds for row in bench.rows if "MetaSchedule" in row.name] == [None, None]
+    cpu_results.add_means(bench, [more], [SMALL])
+    assert not [row for row in bench.rows if "as fast as" in row.name or "tuned in" in row.name]
 
 
 def test_the_table_shows_everyone_and_says_what_is_missing() -> None:
@@ -970,7 +1017,7 @@ def test_by_default_there_are_no_more_threads_than_the_control_group_grants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(host, "cgroup_quota", lambda: 0.5)
-    assert Bench("", [], bench_cpu.add_options).arguments.threads == 1
+    assert bench_cpu.default_threads() == 1
 
 
 @pytest.mark.parametrize("where", ["tune", "measure"])

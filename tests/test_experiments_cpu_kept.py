@@ -21,7 +21,7 @@ from experiments.cpu.kept import UnusableError, check_place, keep, read
 from experiments.cpu.limits import PEAK, Limit
 from experiments.cpu.measure import Measured
 from experiments.cpu.peers import PEERS
-from experiments.cpu.results import Result, add_means
+from experiments.cpu.results import Result, Spent, add_means
 from experiments.cpu.run import Run
 from experiments.cpu.tuning import Tuned, log_of
 from experiments.harness import ROOT, Bench
@@ -34,11 +34,12 @@ def a_run(commit: str = "abc", machine: str = "here", threads: str = "2") -> Run
     return Run(commit, "2026-11-23 01:00", False, {"machine": machine, "threads": threads})
 
 
-def a_result(case: Case, folder: Path, tuner: float | None = None, **times: float) -> Result:
+def a_result(case: Case, folder: Path, seconds: float | None = None, **times: float) -> Result:
     found = {name: [seconds, 1.1 * seconds] for name, seconds in {PEAK: 1.0, **times}.items()}
     skipped = {name: "none" for name in PEERS if name not in times}
     measured = Measured(found, skipped, ["ansor"], {"numpy": 1e-6}, True, [0.9, 1.0], 1)
     limit = Limit(0.5, 0.2, 0.25)
+    tuner = None if seconds is None else Spent(8, seconds)
     return Result(case, Tuned(log_of(case, folder), 8, 30.0), measured, limit, tuner, ("a note",), a_run())
 
 
@@ -59,8 +60,12 @@ def test_rows_of_before_rounds_were_counted_are_read(tmp_path: Path) -> None:
     place = tmp_path / cpu_kept.FILE
     document = json.loads(place.read_text())
     del document["results"][0]["rounds_again"]
+    document["results"][0] |= {"metaschedule_tuning_seconds": 7.0}
+    del document["results"][0]["metaschedule_trials"]
     place.write_text(json.dumps(document))
-    assert read(tmp_path).results[0].measured.again == 0
+    (found,) = read(tmp_path).results
+    assert found.measured.again == 0
+    assert found.tuner == Spent(None, 7.0)
 
 
 def test_rows_of_earlier_runs_stay_unless_the_case_is_measured_again(tmp_path: Path) -> None:
@@ -158,6 +163,24 @@ def test_the_other_tuners_python_is_for_measuring_with_it(
     assert "add --metaschedule" in capsys.readouterr().err
     assert main([*where, "--table"]) == 2
     assert "leave out --tvm-python" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [cpu_kept.FILE, "speed.svg", f"{SOFTMAX.name}.log.json"])
+def test_rows_are_not_written_over_what_later_runs_go_on_with(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0, numpy=2.0), a_run())
+    place = tmp_path / name
+    before = place.read_text() if place.exists() else None
+    assert main(["--log-dir", str(tmp_path), "--table", "--json", str(place)]) == 2
+    assert "name another" in capsys.readouterr().err
+    assert (place.read_text() if place.exists() else None) == before
+
+
+def test_a_table_of_other_threads_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path, SOFTMAX, a_result(SOFTMAX, tmp_path, ansor=1.0, numpy=2.0), a_run())
+    assert main(["--log-dir", str(tmp_path), "--table", "--threads", "1"]) == 2
+    assert "the rows are of 2 threads, not of 1" in capsys.readouterr().err
 
 
 def test_rows_that_cannot_be_read_are_told_in_a_line(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -113,6 +113,22 @@ def check_place(folder: Path, run: Run, asked: Collection[Case] = ()) -> None:
         raise UnusableError(
             f"{folder / FILE} holds rows of runs that were not --quick, which this one would replace "
             f"({', '.join(full)}): name another folder with --log-dir"
+        )
+
+
+def check_threads(results: Iterable[Result], threads: int | None) -> None:
+    """
+    Let a table of so many threads be of rows that were measured with them; None: with whatever they were.
+
+    Raises
+    ------
+    UnusableError
+        If a row is of another number.
+    """
+    of = {result.run.surroundings["threads"] for result in results if result.run is not None}
+    if threads is not None and of - {str(threads)}:
+        raise UnusableError(
+            f"the rows are of {', '.join(sorted(of))} threads, not of {threads}: leave it out"
         )
 
 

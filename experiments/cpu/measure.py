@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import ansor
+from ansor import LayoutRewriteOption
 from ansor.runtime.arguments import bind
 from ansor.runtime.interference import Waited, seconds_waited, waiting_clock
 from experiments.cpu.cases import CASES, Case
@@ -29,7 +30,7 @@ from experiments.cpu.metaschedule import Server
 from experiments.cpu.peers import FAILED, PEERS, UnavailableError
 from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search.clock import QUIET, quiet_share
-from experiments.turns import QuietTurns, Timer, quiet_turns, rest, take_turns, timer_of
+from experiments.turns import QuietTurns, Timer, fastest, quiet_turns, rest, take_turns, timer_of
 
 Array = npt.NDArray[Any]
 
@@ -37,6 +38,10 @@ OURS: Final = "ansor"
 """Our kernel in a compiled loop."""
 CALLED: Final = "ansor called"
 """The same, called from Python, as libraries are."""
+PACKING: Final = "ansor packing"
+"""Our kernel that takes constant weights as they come, beside who does not pack them beforehand either."""
+PACKING_CALLED: Final = "ansor packing called"
+"""The same, called from Python."""
 LEFT_OUT: Final = "left out"
 """Why a peer is missing that was not asked for."""
 SHORT: Final = 50e-6
@@ -186,7 +191,13 @@ def side_by_side(
     ansor.set_num_threads(threads)
     case = CASES[name]
     inputs = case.inputs()
-    kernel, timers, answer = our_timers(case, log, inputs)
+    ours = winner(case, log, inputs)
+    answer = ours.answer
+    timers = {OURS: ours.loop, CALLED: ours.called}
+    if case.constant:
+        given = winner_as_given(case, log, inputs)
+        check(PACKING, given.answer, answer, case.tolerance)
+        timers |= {PACKING: given.loop, PACKING_CALLED: given.called}
     skipped: dict[str, str] = {peer: LEFT_OUT for peer in PEERS if peer not in peers}
     packs = [OURS] if case.constant else []
     notes: dict[str, str] = {}
@@ -206,7 +217,7 @@ def side_by_side(
         timers[peer] = prepared.timer
         packs += [peer] if prepared.packs else []
         notes |= {peer: prepared.note} if prepared.note else {}
-    if not timers.keys() - {OURS, CALLED}:
+    if not timers.keys() & PEERS.keys():
         check("the reference", case.entry.expected(inputs, case.args), answer, case.tolerance)
     timers |= limit_timers(case.traffic(), case.dtype)
 
@@ -230,7 +241,7 @@ def side_by_side(
         except (AssertionError, RuntimeError, OSError, ValueError) as error:
             skipped[METASCHEDULE] = gist(error)
     found = found or all_times()
-    streaming = "!nontemporal" in kernel.get_source("ll")
+    streaming = "!nontemporal" in ours.kernel.get_source("ll")
     return {
         "times": found.times,
         "skipped": skipped,
@@ -262,17 +273,44 @@ def _quiet(threads: int) -> float:
     return quiet_share(threads)
 
 
-def our_timers(case: Case, log: str, inputs: Sequence[Array]) -> tuple[ansor.Module, dict[str, Timer], Array]:
-    """Build the winner of a log: the kernel, its timers `OURS` and `CALLED`, and its answer."""
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A kernel of ours: its timers, in a compiled loop and called from Python, and its answer."""
+
+    kernel: ansor.Module
+    loop: Timer
+    called: Timer
+    answer: Array
+
+    @classmethod
+    def of(
+        cls, task: ansor.SearchTask, schedule: Any, tensors: Sequence[Any], inputs: Sequence[Array]
+    ) -> Ours:
+        """Build a program, and run it once on the inputs, brought into its layouts."""
+        kernel = ansor.build(schedule, tensors, target=task.target, name="kernel")
+        assert isinstance(kernel, ansor.Module)  # The cases are for CPUs.
+        laid = [ansor.transform_layout(array, tensor) for array, tensor in zip(inputs, tensors, strict=False)]
+        bound = bind(kernel.signature, laid)
+        loop = kernel.timer(bound)
+        loop(1)
+        return cls(kernel, loop, timer_of(partial(kernel, *bound.arrays)), bound.outputs[0])
+
+
+def winner(case: Case, log: str, inputs: Sequence[Array]) -> Ours:
+    """The winner of a log, as the case's task has it: constant weights are packed beforehand."""
     task = case.task()
-    schedule, tensors = task.apply_best(log)
-    kernel = ansor.build(schedule, tensors, target=task.target, name="kernel")
-    assert isinstance(kernel, ansor.Module)  # The cases are for CPUs.
-    laid = [ansor.transform_layout(array, tensor) for array, tensor in zip(inputs, tensors, strict=False)]
-    bound = bind(kernel.signature, laid)
-    timers = {OURS: kernel.timer(bound), CALLED: timer_of(partial(kernel, *bound.arrays))}
-    timers[OURS](1)
-    return kernel, timers, bound.outputs[0]
+    return Ours.of(task, *task.apply_best(log), inputs)
+
+
+def winner_as_given(case: Case, log: str, inputs: Sequence[Array]) -> Ours:
+    """The winner where weights come with each call: packed then or, if faster, not at all."""
+    task = case.task()
+    found = {}
+    for option in (LayoutRewriteOption.INSERT_TRANSFORM_STAGE, LayoutRewriteOption.NO_REWRITE):
+        algorithm, best = task.best_algorithm(log, layout_rewrite_option=option)
+        rewrite = ansor.rewrite_layouts(best.input.replay(algorithm.compute_dag), option)
+        found[option.name] = Ours.of(task, rewrite.state, rewrite.tensors, inputs)
+    return found[fastest({name: one.loop for name, one in found.items()})]
 
 
 def check(name: str, found: Array, answer: Array, tolerance: float) -> None:

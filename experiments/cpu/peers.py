@@ -20,7 +20,7 @@ from ansor.alignment import aligned_copy
 from experiments.cpu.cases import Case
 from experiments.cpu.onnx_runtime import Graph, onnx_graph
 from experiments.cpu.pytorch import Form, TorchProgram, has_forms, torch_program
-from experiments.turns import Timer, take_turns, timer_of
+from experiments.turns import Timer, fastest, timer_of
 
 Array = npt.NDArray[Any]
 
@@ -253,17 +253,11 @@ class OnnxRuntimePeer(Peer):
             calls = {level: _onnx_call(runtime, graph, model, level, threads) for level in ONNX_LEVELS}
         except Exception as error:  # its errors have no common base
             raise _unavailable("ONNX Runtime", error) from None
-        call = calls[_faster({level: timer_of(call) for level, call in calls.items()})]
+        call = calls[fastest({level: timer_of(call) for level, call in calls.items()})]
         return Prepared(timer_of(call), lambda: graph.back(call()), packs=case.weights_known)
 
 
 ONNX_LEVELS: Final = ("ORT_ENABLE_ALL", "ORT_ENABLE_EXTENDED")
-
-
-def _faster(timers: Mapping[str, Timer]) -> str:
-    """Tell which of some timers has the least time, after a short look."""
-    times = take_turns(timers, 3, 5e-3, 2e-3)
-    return min(times, key=lambda name: min(times[name]))
 
 
 def _onnx_call(runtime: Any, graph: Graph, model: bytes, level: str, threads: int) -> Callable[[], Array]:

@@ -65,8 +65,8 @@ def has_forms(workload: str) -> bool:
 
 
 _IMAGES: Final = (
-    "conv2d", "conv2d_bn_relu", "conv3d", "group_conv2d", "dilated_conv2d", "capsule_conv2d",
-    "depthwise_conv2d", "transposed_conv2d", "max_pool2d", "avg_pool2d",
+    "conv2d", "conv2d_nchw", "conv2d_bn_relu", "conv3d", "group_conv2d", "dilated_conv2d",
+    "capsule_conv2d", "depthwise_conv2d", "transposed_conv2d", "max_pool2d", "avg_pool2d",
 )  # fmt: skip
 
 
@@ -169,7 +169,8 @@ def _convolution_of_bytes(torch: Any, image: Any, weight: Any, where: Sequence[A
 
 def _channels_first(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:
     where = {name: named[name] for name in ("stride", "padding", "dilation")}
-    return TorchProgram(lambda x, w: torch.nn.functional.conv2d(x, w, **where), tensors, weights=(1,))
+    arranged = [_arranged(torch, tensor, form) for tensor in tensors]
+    return TorchProgram(lambda x, w: torch.nn.functional.conv2d(x, w, **where), arranged, weights=(1,))
 
 
 def _conv_bn_relu(torch: Any, named: Mapping[str, Any], tensors: Tensors, form: Form) -> TorchProgram:

@@ -15,12 +15,29 @@ from experiments.cpu.arithmetic import arithmetic
 from experiments.cpu.cases import Case
 from experiments.cpu.goals import APART, GROUPS, OVER_METASCHEDULE, TIME_OF_METASCHEDULE, WHOLE, Goal
 from experiments.cpu.limits import Limit
-from experiments.cpu.measure import CALLED, LEFT_OUT, OURS, Measured
+from experiments.cpu.measure import CALLED, LEFT_OUT, OURS, PACKING, PACKING_CALLED, Measured
 from experiments.cpu.metaschedule import NAME as METASCHEDULE
 from experiments.cpu.peers import FAILED, NOT_INSTALLED, PEERS
 from experiments.cpu.run import Run
 from experiments.cpu.tuning import Tuned, log_of
 from experiments.harness import Bench, Estimate, speedup
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """
+    What the other tuner was given.
+
+    Attributes
+    ----------
+    trials
+        How many; None in rows of before, which had as many as ours.
+    seconds
+        What they took.
+    """
+
+    trials: int | None
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +53,14 @@ class Rivalry:
         Of the speed.
     time
         What our trials took, over what its trials took; None if not both are known.
+    fair
+        Whether ours had no more trials; otherwise there is no verdict.
     """
 
     speed: Estimate
     goal: Goal
     time: float | None
+    fair: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, by name."""
@@ -64,7 +84,7 @@ class Result:
     limit
         The least time that the machine allows.
     tuner
-        What MetaSchedule's trials took [s], if it ran.
+        What MetaSchedule was given, if it ran.
     notes
         What else should be said.
     run
@@ -75,7 +95,7 @@ class Result:
     tuned: Tuned
     measured: Measured
     limit: Limit
-    tuner: float | None = None
+    tuner: Spent | None = None
     notes: tuple[str, ...] = ()
     run: Run | None = None
 
@@ -85,7 +105,7 @@ class Result:
         case: Case,
         tuned: Tuned,
         measured: Measured,
-        tuner: float | None = None,
+        tuner: Spent | None = None,
         notes: Sequence[str] = (),
     ) -> Result:
         """Put together what is known of a case."""
@@ -103,14 +123,17 @@ class Result:
         """Of one run of our kernel."""
         return median(self.measured.times[OURS])
 
-    @property
-    def ours(self) -> Sequence[float]:
-        """Seconds per call of ours, as it is compared with libraries.
+    def ours_beside(self, name: str) -> Sequence[float]:
+        """
+        Seconds per call of ours, as it is compared with a library.
 
-        With the call from Python if theirs counts; rows of before have no such times.
+        With packing constant weights if the library does not pack them beforehand, and with the call from
+        Python if its counts; rows of before have no such times.
         """
         times = self.measured.times
-        return times[OURS] if self.measured.subtracted else times.get(CALLED, times[OURS])
+        packing = PACKING in times and name not in self.measured.packs
+        loop, called = (PACKING, PACKING_CALLED) if packing else (OURS, CALLED)
+        return times[loop] if self.measured.subtracted else times.get(called, times[loop])
 
     def times_of(self, name: str) -> Sequence[float]:
         """
@@ -146,13 +169,17 @@ class Result:
 
     @property
     def best(self) -> str | None:
-        """The fastest library; None if there is none at hand."""
+        """The library that is hardest to beat; None if there is none at hand.
+
+        That is the fastest one, unless it packs weights beforehand and a slower one does not, beside which
+        ours does not, either.
+        """
         peers = self.peers
-        return min(peers, key=lambda name: peers[name]) if peers else None
+        return min(peers, key=lambda name: peers[name] / median(self.ours_beside(name)), default=None)
 
     def over(self, name: str) -> Estimate:
         """Our speed over that of a library."""
-        return speedup(self.ours, self.times_of(name))
+        return speedup(self.ours_beside(name), self.times_of(name))
 
     @property
     def goal(self) -> Goal | None:
@@ -186,11 +213,16 @@ class Result:
 
     @property
     def weights(self) -> str:
-        """Who brought constant weights into another layout beforehand; empty if neither did."""
+        """Who brought constant weights into another layout beforehand; empty if there are none.
+
+        "only ours packed" is of rows of before.
+        """
         ours, theirs = OURS in self.measured.packs, self.best in self.measured.packs
-        return {(True, True): "both packed", (True, False): "only ours packed"}.get(
-            (ours, theirs), "only theirs packed" if theirs else ""
-        )
+        if theirs:
+            return "both packed" if ours else "only theirs packed"
+        if PACKING in self.measured.times:
+            return "packed in the call"
+        return "only ours packed" if ours else ""
 
     @property
     def rivalry(self) -> Rivalry | None:
@@ -199,9 +231,11 @@ class Result:
         if theirs is None:
             return None
         goal = Goal.of(OVER_METASCHEDULE, self.limit.seconds, median(theirs))
-        ours = self.tuned.seconds
-        time = ours / self.tuner if ours is not None and self.tuner else None
-        return Rivalry(speedup(self.measured.times[OURS], theirs), goal, time)
+        spent = self.tuned.seconds
+        time = spent / self.tuner.seconds if spent is not None and self.tuner else None
+        fair = self.tuner is None or self.tuner.trials is None or self.tuned.trials <= self.tuner.trials
+        ours = self.measured.times.get(PACKING, self.measured.times[OURS])  # its weights are not packed
+        return Rivalry(speedup(ours, theirs), goal, time, fair)
 
     @property
     def was_rivalled(self) -> bool:
@@ -222,12 +256,14 @@ class Result:
         )
         tuned = Tuned(log_of(case, folder), row["trials"], row["tuning_seconds"])
         limit, notes, run = Limit(**row["limits"]), tuple(row["notes"]), row["run"]
-        tuner = row["metaschedule_tuning_seconds"]
+        seconds = row["metaschedule_tuning_seconds"]
+        tuner = None if seconds is None else Spent(row.get("metaschedule_trials"), seconds)
         return cls(case, tuned, measured, limit, tuner, notes, run and Run(**run))
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, by name; `seconds` are medians of `times`, `compared_seconds` are behind speeds."""
-        goal, rivalry = self.goal, self.rivalry
+        best, goal, rivalry = self.best, self.goal, self.rivalry
+        ours = {} if best is None else {OURS: median(self.ours_beside(best))}
         return {
             "case": self.case.name,
             "group": self.case.group,
@@ -239,13 +275,13 @@ class Result:
             "skipped": dict(self.measured.skipped),
             "packs": list(self.measured.packs),
             "subtracted_seconds": dict(self.measured.subtracted),
-            "compared_seconds": {OURS: median(self.ours), **self.peers},
+            "compared_seconds": {**ours, **self.peers},
             "non_temporal_stores": self.measured.streaming,
             "quiet": list(self.measured.quiet),
             "rounds_again": self.measured.again,
-            "best": self.best,
-            "speed": None if self.best is None else self.over(self.best).median,
-            "speed_interval": None if self.best is None else astuple(self.over(self.best))[1:],
+            "best": best,
+            "speed": None if best is None else self.over(best).median,
+            "speed_interval": None if best is None else astuple(self.over(best))[1:],
             "goal": None if goal is None else goal.value,
             "goal_is": None if goal is None else goal.reason,
             "holds": self.holds,
@@ -256,7 +292,8 @@ class Result:
             "share_of": self.share_of,
             "weights": self.weights,
             "metaschedule": None if rivalry is None else rivalry.to_json(),
-            "metaschedule_tuning_seconds": self.tuner,
+            "metaschedule_trials": self.tuner and self.tuner.trials,
+            "metaschedule_tuning_seconds": self.tuner and self.tuner.seconds,
             "notes": list(self.notes),
             "run": None if self.run is None else asdict(self.run),
         }
@@ -287,22 +324,33 @@ def add_rows(bench: Bench, result: Result) -> None:
         figures=result.to_json(),
     )
     if rivalry := result.rivalry:
-        words = [f"after {result.tuned.trials} trials of ours", rivalry.goal.reason]
-        words += ["its weights not packed"] if OURS in result.measured.packs else []
-        words += disturbed
-        title, least = f"{name}: speed over {METASCHEDULE}", None if disturbed else rivalry.goal.value
+        words = [f"after {_trials_text(result)}", rivalry.goal.reason, *_unpacked(result), *disturbed]
+        judged = rivalry.fair and not disturbed
+        title, least = f"{name}: speed over {METASCHEDULE}", rivalry.goal.value if judged else None
         bench.add(title, rivalry.speed, "x", peer=", ".join(words), at_least=least)
-        if rivalry.time is not None:
+        if rivalry.time is not None and result.tuner is not None:
             bench.add(
                 f"{name}: tuning time over {METASCHEDULE}'s",
                 rivalry.time,
                 "of 1",
-                peer=f"{result.tuner:.0f} s for {result.tuned.trials} trials",
-                at_most=TIME_OF_METASCHEDULE,
+                peer=f"{result.tuner.seconds:.0f} s, {_trials_text(result)}",
+                at_most=TIME_OF_METASCHEDULE if rivalry.fair else None,
             )
-
     elif result.was_rivalled:
         bench.add_failure(f"{name}: {METASCHEDULE} failed", result.measured.skipped[METASCHEDULE])
+
+
+def _trials_text(result: Result) -> str:
+    """Say how many trials both sides had."""
+    theirs = result.tuner and result.tuner.trials
+    return f"{result.tuned.trials} trials of ours" + (f", {theirs} of its" if theirs else "")
+
+
+def _unpacked(result: Result) -> list[str]:
+    """Say where MetaSchedule's weights, which never are packed beforehand, would have been."""
+    if OURS not in result.measured.packs:
+        return []
+    return ["weights not packed beforehand" if PACKING in result.measured.times else "its weights not packed"]
 
 
 def _limit_text(result: Result) -> str:
@@ -355,15 +403,17 @@ def _add_rivalries(bench: Bench, results: Sequence[Result]) -> None:
         )
     reached = [rivalry.speed.median >= rivalry.goal.value for rivalry in _telling(results)]
     _add_share(bench, f"everything: as fast as asked for beside {METASCHEDULE}", reached, len(results))
-    times = [r.rivalry.time for r in results if r.rivalry is not None and r.rivalry.time is not None]
+    found = [rivalry for rivalry in (r.rivalry for r in results) if rivalry is not None and rivalry.fair]
+    times = [rivalry.time for rivalry in found if rivalry.time is not None]
     soon = [time <= TIME_OF_METASCHEDULE for time in times]
     title = f"everything: tuned in {TIME_OF_METASCHEDULE:g} of {METASCHEDULE}'s time"
     _add_share(bench, title, soon, len(results))
 
 
 def _telling(results: Sequence[Result]) -> list[Rivalry]:
-    """The rivalries that nothing else ran beside."""
-    return [r.rivalry for r in results if r.rivalry is not None and not r.measured.disturbed]
+    """The rivalries that nothing else ran beside, and where ours had no more trials."""
+    found = [r.rivalry for r in results if not r.measured.disturbed]
+    return [rivalry for rivalry in found if rivalry is not None and rivalry.fair]
 
 
 def _add_share(bench: Bench, title: str, reached: Sequence[bool], count: int) -> None:

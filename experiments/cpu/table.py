@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from experiments.cpu.goals import TIME_OF_METASCHEDULE
-from experiments.cpu.measure import CALLED, OURS
+from experiments.cpu.measure import CALLED, OURS, PACKING
 from experiments.cpu.metaschedule import NAME as METASCHEDULE
 from experiments.cpu.peers import PEERS
 from experiments.cpu.results import Result, Rivalry
@@ -17,7 +17,7 @@ from experiments.search.clock import QUIET
 
 _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
     ("operation", lambda r: r.case.name),
-    *((name, lambda r, name=name: _milliseconds(r, name)) for name in (OURS, CALLED)),
+    *((name, lambda r, name=name: _milliseconds(r, name)) for name in (OURS, CALLED, PACKING)),
     *((name, lambda r, name=name: _milliseconds(r, name)) for name in PEERS),
     (METASCHEDULE, lambda r: _milliseconds(r, METASCHEDULE)),
     ("limit", lambda r: f"{1e3 * r.limit.seconds:.3g} {r.limit.kind}"),
@@ -39,6 +39,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[Result], str]]]] = (
 )
 _MAY_BE_EMPTY: Final = (
     CALLED,
+    PACKING,
     *PEERS,
     "tiles",
     "libraries",
@@ -114,7 +115,10 @@ def _notes(results: Sequence[Result]) -> list[str]:
             "shows that a library computes faster than the machine"
         )
     if any(r.weights for r in results):
-        notes.append("weights: who brought constant weights into a layout of its own, beside the time")
+        notes.append(
+            "weights: who brought constant weights into a layout of its own, beside the time; beside a "
+            f"library that does not, ours takes them as they come ({PACKING})"
+        )
     if any(r.rivalry for r in results):
         notes.append(
             f"over {METASCHEDULE}: our speed over its after as many trials, those that were asked for where "
