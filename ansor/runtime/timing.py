@@ -72,12 +72,15 @@ class TimeResult:
         return max(self.results)
 
     def __str__(self) -> str:
+        repeats = repeats_text(len(self.results), self.disturbed, self.redone)
+        if len(self.results) == 1:
+            return f"{self.mean * 1e3:.4g} ms ({repeats}: more of them tell how sure that is)"
         low, high = self.interval
         return (
             f"mean {self.mean * 1e3:.4g} ms, median {self.median * 1e3:.4g} ms "
             f"({low * 1e3:.4g} .. {high * 1e3:.4g}), "
             f"min {self.min * 1e3:.4g} ms, std {self.std * 1e3:.2g} ms "
-            f"({repeats_text(len(self.results), self.disturbed, self.redone)})"
+            f"({repeats})"
         )
 
 
