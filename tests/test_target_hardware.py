@@ -178,6 +178,8 @@ def test_records_carry_the_eight_numbers_of_the_reference() -> None:
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver3", 32, 16),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512", 64, 32),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake", 32, 16),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=pantherlake", 32, 16),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=novalake", 64, 32),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64", 16, 16),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 -mattr=+avx2", 32, 16),
         ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr=-avx512f", 32, 16),
@@ -226,6 +228,19 @@ def test_a_machine_that_says_nonsense_of_its_caches(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(hardware, "host_caches", lambda: told)
     hardware._known.cache_clear()
     assert HardwareParams.for_target("llvm").cache_bytes == (64 << 10, 64 << 10, 64 << 10)
+    hardware._known.cache_clear()
+
+
+def test_caches_that_nobody_tells_are_said_to_be_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hardware, "host_caches", dict)
+    hardware._known.cache_clear()
+    hardware._warn_of_no_caches.cache_clear()
+    for target in ("llvm", "llvm -num-cores=3"):
+        assert HardwareParams.for_target(target).cache_bytes == (32 << 10, 1 << 20, 8 << 20)
+    (warning,) = caplog.messages
+    assert "l1_bytes=32768, l2_bytes=1048576, l3_bytes=8388608 are taken" in warning
     hardware._known.cache_clear()
 
 

@@ -10,8 +10,10 @@ The caches of another machine are taken to be usual ones if its architecture is 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from ansor.checks import check_fields, check_integer
@@ -28,6 +30,8 @@ from ansor.task.host import (
 from ansor.task.isa import cpu_name, fma_ports, is_host, vector_bytes, vector_registers
 from ansor.task.target import Target
 
+_note = logging.getLogger(__name__)
+
 UNSAID: Final = -1
 """What a field of `HardwareParams` is that the target shall tell."""
 INT32_MAX: Final = 2**31 - 1
@@ -40,7 +44,7 @@ _OF_BLOCKS: Final = (
 )
 _OUT_OF_REACH: Final = {"vector_unit_bytes": 1 << 30, **dict.fromkeys(_OF_BLOCKS[:-1], INT32_MAX)}
 _TYPICAL: Final = {"l1_bytes": 32 << 10, "l1_ways": 8, "l2_bytes": 1 << 20, "l3_bytes": 8 << 20}
-"""Caches of another machine's core, and of this one's where the system does not tell."""
+"""Caches of a core of another architecture, and of this machine's where the system does not tell."""
 _MULTIPROCESSOR: Final = {"l1_bytes": 128 << 10, "l1_ways": 4, "l2_bytes": 0, "l3_bytes": 32 << 20}
 """Of a GPU, as a core."""
 
@@ -247,7 +251,24 @@ def _known(target: Target, stated: frozenset[str]) -> HardwareParams:
         cache_line_bytes=host_cache_line() if here else 64,
         vector_registers=vector_registers(target),
         fma_ports=fma_ports(cpu_name(target), width),
-        **_growing({**_TYPICAL, **(host_caches() if here else {})}),
+        **_growing({**_TYPICAL, **(_caches_here() if here else {})}),
+    )
+
+
+def _caches_here() -> Mapping[str, int]:
+    """What the system tells of this machine's caches; if nothing, a warning says what is taken instead."""
+    if not (found := host_caches()):
+        _warn_of_no_caches()
+    return found
+
+
+@cache
+def _warn_of_no_caches() -> None:
+    taken = ", ".join(f"{name}={_TYPICAL[name]}" for name in _CACHES)
+    _note.warning(
+        "this system does not tell the sizes of its caches; %s are taken. If they are others, say so: "
+        "SearchTask(..., hardware_params=HardwareParams(num_cores=..., l2_bytes=...))",
+        taken,
     )
 
 

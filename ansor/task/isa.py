@@ -21,11 +21,12 @@ _GPU_VECTOR_BYTES: Final = 16
 
 _AVX512_CPUS = re.compile(
     r"skylake-avx512|cascadelake|cooperlake|cannonlake|icelake|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
-    r"|graniterapids|diamondrapids|knl|knm|znver[4-9]|x86-64-v4"
+    r"|graniterapids|diamondrapids|novalake|skx|knl|knm|znver[4-9]|x86-64-v4"
 )
 _AVX_CPUS = re.compile(
     r"haswell|broadwell|skylake|core-avx|sandybridge|ivybridge|alderlake|raptorlake|meteorlake|arrowlake|lunarlake"
-    r"|gracemont|sierraforest|grandridge|bdver|btver2|znver|x86-64-v3"
+    r"|pantherlake|wildcatlake|gracemont|sierraforest|grandridge|clearwaterforest|corei7-avx|bdver|btver2|znver"
+    r"|x86-64-v3"
 )
 
 _X86: Final = frozenset(("x86_64", "i386", "i686"))
