@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from ansor.codegen.compile import compile_ir
 from ansor.codegen.machine import Machine
 from ansor.runtime.jit import load_object
 from ansor.runtime.pool_ir import LARGE, MOST_BLOCKS, MOST_IDLE, AtFork, Waiting, pool_ir
+from measure.workers.arena import HUGE_BYTES, GuardedArray
 
 MIB = 1 << 20
 ROOT = Path(__file__).parent.parent
@@ -122,6 +124,27 @@ def test_small_memory_is_the_systems(scratch: Scratch) -> None:
         ctypes.memset(place, 1, 1)
     scratch.give(places)
     assert scratch.idle == 0
+
+
+@on_linux
+def test_large_blocks_and_arguments_are_in_large_pages(scratch: Scratch) -> None:
+    """As far as the system grants them: it is asked to, which its flags of a place in memory tell."""
+    (block,) = scratch.take([16 * MIB])
+    large, small = GuardedArray((HUGE_BYTES,), "uint8"), GuardedArray((HUGE_BYTES - 1,), "uint8")
+    places = (block + MIB, large.address + MIB, small.address + MIB)
+    assert [flags_of(place) & {"hg"} for place in places] == [{"hg"}, {"hg"}, set()]
+    scratch.give([block])
+
+
+def flags_of(address: int) -> set[str]:
+    """The flags that Linux shows of a place in this process's memory."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= address < int(found[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return set(line.split()[1:])
+    pytest.skip("this system shows no flags of memory")
 
 
 @pytest.mark.parametrize(
