@@ -193,6 +193,8 @@ def measured(
     served, seconds, lost = [], None, {}
     try:
         tuned = tune(case, folder, trials)
+        if case.algorithms and case.constant:
+            tune(case.given(), folder, trials)
         if tuner is not None:
             try:
                 found = other_tuner(case, folder, trials, effort.threads, tuner)

@@ -557,6 +557,23 @@ def test_weights_that_come_with_each_call_are_packed_then_or_not(
     assert (".layout" in ours.kernel.get_source("nest")) is copies
 
 
+def test_a_choice_of_algorithms_for_weights_that_come_with_each_call_has_a_log_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("conv2d", (1, 8, 8, 4, 4, 3, 1, 1), "algorithms", constant=True, algorithms=True)
+    monkeypatch.setattr(cpu_measure, "CASES", {case.name: case})
+    monkeypatch.setattr(bench_cpu, "measure", lambda case, *rest: pytest.fail("it is tuned by now"))
+    with pytest.raises(pytest.fail.Exception):
+        bench_cpu.measured(Bench("", []), case, tmp_path, 2, Effort(1, 1, 1.0, 1, ["numpy"]), None)
+    assert case.given().name == f"{case.name}-given"
+    log = cpu_tuning.log_of(case.given(), tmp_path)
+    keys = {inp.task.workload_key for inp, _ in ansor.load_records(str(log))}
+    assert not any("prepared" in key for key in keys)
+    inputs = case.inputs()
+    ours = cpu_measure.winner_as_given(case, str(cpu_tuning.log_of(case, tmp_path)), inputs)
+    np.testing.assert_allclose(ours.answer, case.entry.expected(inputs, case.args), rtol=1e-3, atol=1e-3)
+
+
 def test_means_have_the_stated_goal_or_what_the_limits_leave_of_it() -> None:
     case = Case("conv2d", (1, 4, 4, 2, 2, 1, 1, 0), "resnet")
     far, near = result(case, ansor=1.0, torch=4.0), result(case, ansor=0.5, torch=0.5)

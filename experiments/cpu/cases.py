@@ -1,7 +1,7 @@
 """What `bench_cpu` measures, as data: every operation and its sizes (for its goals see `goals`).
 
 A weight is constant (`constant`) where libraries get to see it before the first call: then it is brought into
-a layout beforehand, by us and by those of them that do so, and that is no part of the time.
+a layout beforehand by those of them that do so, and that is no part of the time, nor of ours beside them.
 
 Convolutions that the search may solve by another algorithm (`algorithms`) are a group apart: their rates are
 in FLOPs of the direct form, and their limit is that of the products which the winner's algorithm has left. So
@@ -65,7 +65,8 @@ class Case:
     @property
     def name(self) -> str:
         kind = "-constant" if self.constant and self.group == "product" else ""
-        return f"{self.operation}{kind}{'-algorithms' if self.algorithms else ''}"
+        choice = "" if not self.algorithms else "-algorithms" if self.constant else "-algorithms-given"
+        return f"{self.operation}{kind}{choice}"
 
     @property
     def weights_known(self) -> bool:
@@ -111,6 +112,10 @@ class Case:
             layout_rewrite_option=2 if self.constant else 0,
             alternatives=alternatives_of(**given, constant=self.constant) if self.algorithms else [],
         )
+
+    def given(self) -> Case:
+        """The same operation of weights that come with each call, which algorithms transform then."""
+        return replace(self, constant=False)
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs, on lines of their own."""

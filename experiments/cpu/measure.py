@@ -28,6 +28,7 @@ from experiments.cpu.limits import limit_timers
 from experiments.cpu.metaschedule import NAME as METASCHEDULE
 from experiments.cpu.metaschedule import Server
 from experiments.cpu.peers import FAILED, PEERS, UnavailableError
+from experiments.cpu.tuning import log_of
 from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search.clock import QUIET, quiet_share
 from experiments.turns import QuietTurns, Timer, fastest, quiet_turns, rest, take_turns, timer_of
@@ -303,9 +304,16 @@ def winner(case: Case, log: str, inputs: Sequence[Array]) -> Ours:
 
 
 def winner_as_given(case: Case, log: str, inputs: Sequence[Array]) -> Ours:
-    """The winner where weights come with each call: packed then or, if faster, not at all."""
+    """
+    The winner where weights come with each call: packed then or, if faster, not at all.
+
+    Where there is a choice of algorithms it is that of a log of its own (`Case.given`): those of this one
+    may have been tuned for weights that were transformed beforehand.
+    """
+    if case.algorithms:
+        return winner(case.given(), str(log_of(case.given(), Path(log).parent)), inputs)
     task = case.task()
-    found = {}
+    found: dict[str, Ours] = {}
     for option in (LayoutRewriteOption.INSERT_TRANSFORM_STAGE, LayoutRewriteOption.NO_REWRITE):
         algorithm, best = task.best_algorithm(log, layout_rewrite_option=option)
         rewrite = ansor.rewrite_layouts(best.input.replay(algorithm.compute_dag), option)
