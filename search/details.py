@@ -91,7 +91,7 @@ class Details(Progress):
         if self._level < 3:
             return
         self._say(f"{task_title(policy.task)}\n{policy.task.compute_dag}")
-        if advice := advice_on(policy.task.compute_dag):
+        if advice := advice_on(policy.task):
             self._say(advice)
         try:
             space = policy.describe_space()

@@ -142,6 +142,23 @@ def test_outputs_that_pass_over_the_same_memory_are_told_of(second: str, expecte
     assert [("S and Q read X in a pass each" in text) for text in texts] == [False, expected]
 
 
+@pytest.mark.parametrize(
+    ("terms", "cpu", "told"),
+    [
+        (62, "znver4", "C adds up 62 products, and x86.vpdpbusd.512 4 at once: with operands filled up"),
+        (64, "znver4", ""),
+        (62, "haswell", ""),
+    ],
+)
+def test_sums_that_are_too_short_for_an_instruction_are_told_of(terms: int, cpu: str, told: str) -> None:
+    target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu} -num-cores=2"
+    task = SearchTask(func="ansor.matmul", args=(64, 64, terms, "uint8", "int32", "int8"), target=target)
+    text = io.StringIO()
+    Details(Progress(), 3, Console(file=text, width=1000)).begin(ansor.EmptyPolicy(task))
+    assert told in text.getvalue()
+    assert ("at once" in text.getvalue()) is bool(told)
+
+
 def test_the_environment_raises_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
     assert level_of(1) == 1
     assert level_of(True) == 1

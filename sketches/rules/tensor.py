@@ -114,6 +114,28 @@ def best_intrinsic(
     return None
 
 
+def unfilled(op: ComputeOp, target: Target) -> tuple[TensorIntrinsic, int] | None:
+    """
+    Tell which intrinsic of the machine would compute a stage, were its sum a little longer.
+
+    Returns
+    -------
+    tuple or None
+        The widest, and how many terms the sum has; None if the stage can have one as it is, or none at all.
+    """
+    short: list[tuple[TensorIntrinsic, int]] = []
+    extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
+    for intrinsic in tensor_intrinsics():
+        for axes in match(op, intrinsic) if _has(target, intrinsic) else ():
+            lanes, products = extents[axes.lane], extents[axes.reduce]
+            if lanes is None or products is None or lanes < intrinsic.lanes:
+                continue
+            if products % intrinsic.depth == 0:
+                return None
+            short.append((intrinsic, products))
+    return max(short, key=lambda pair: pair[0].bits, default=None)
+
+
 class MatrixBlock(NamedTuple):
     """What a matrix unit multiplies at once: so many rows along an axis, and words of the reduction."""
 
