@@ -73,7 +73,7 @@ def test_a_figure_is_followed_by_how_sure_it_is() -> None:
     noisy = timed(1.0, 1.2, disturbed=1)
     assert certainty_text(noisy).endswith(" of 2 repeats, 1 disturbed because of another load")
     assert str(TimeResult((1.0, 1.2), 1)).endswith("(2 repeats, 1 disturbed because of another load)")
-    assert str(TimeResult((1e-3,))) == "1 ms (1 repeat: more of them tell how sure that is)"
+    assert str(TimeResult((1e-3,))) == "mean 1 ms (1 repeat: more of them tell how sure that is)"
     assert certainty_json(noisy) == {
         "interval_seconds": [0.001, 0.0012],
         "repeats": 2,

@@ -74,7 +74,7 @@ class TimeResult:
     def __str__(self) -> str:
         repeats = repeats_text(len(self.results), self.disturbed, self.redone)
         if len(self.results) == 1:
-            return f"{self.mean * 1e3:.4g} ms ({repeats}: more of them tell how sure that is)"
+            return f"mean {self.mean * 1e3:.4g} ms ({repeats}: more of them tell how sure that is)"
         low, high = self.interval
         return (
             f"mean {self.mean * 1e3:.4g} ms, median {self.median * 1e3:.4g} ms "
