@@ -45,7 +45,7 @@ from experiments.cpu.peers import PEERS
 from experiments.cpu.results import Result, Spent, add_means, add_rows
 from experiments.cpu.run import Run
 from experiments.cpu.table import chart, details, some
-from experiments.cpu.tuning import tune
+from experiments.cpu.tuning import CLOCK, LOG, tune
 from experiments.harness import (
     OUT,
     Bench,
@@ -67,8 +67,8 @@ CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu/cases", "cpu/tuning", "cpu/workloads", "search/cases")
 """Modules of `experiments` that decide what is tuned, besides what ansor consists of."""
-KEPT: Final = (".log.json", ".seconds.json", ".error.txt")
-"""Ends of the names of what lies in a folder for every operation."""
+ERROR: Final = ".error.txt"
+"""End of the name of what an operation failed with."""
 MISSING: Final = "no row has it; --metaschedule measures it"
 MEASURING: Final = ("quick", "trials", "peers", "metaschedule", "tvm_python")
 """Options that say how to measure, which `--table` does not."""
@@ -130,7 +130,7 @@ def default_threads() -> int:
 def _is_kept(path: Path, folder: Path) -> bool:
     """Whether a path is that of a file with which later runs go on."""
     inside = path.resolve().parent == folder.resolve()
-    return inside and (path.name in (FILE, CHART) or path.name.endswith(KEPT))
+    return inside and (path.name in (FILE, CHART) or path.name.endswith((LOG, CLOCK, ERROR)))
 
 
 def show(bench: Bench, folder: Path, given: argparse.Namespace) -> int:
@@ -216,7 +216,7 @@ def _failed(case: Case) -> str:
 
 
 def _error_file(folder: Path, case: Case) -> Path:
-    return folder / f"{case.name}.error.txt"
+    return folder / f"{case.name}{ERROR}"
 
 
 def other_tuner(case: Case, folder: Path, trials: int, threads: int, python: str) -> dict[str, Any]:

@@ -127,6 +127,9 @@ def test_small_memory_is_the_systems(scratch: Scratch) -> None:
 
 
 @on_linux
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has no large pages"
+)
 def test_large_blocks_and_arguments_are_in_large_pages(scratch: Scratch) -> None:
     """As far as the system grants them: it is asked to, which its flags of a place in memory tell."""
     (block,) = scratch.take([16 * MIB])

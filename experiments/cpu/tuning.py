@@ -6,10 +6,15 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import ansor
 from experiments.cpu.cases import Case
 from experiments.search.runs import trials_in, whole
+
+LOG: Final = ".log.json"
+CLOCK: Final = ".seconds.json"
+"""Ends of the names of what tuning leaves of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,12 @@ class Tuned:
 
 def log_of(case: Case, folder: Path) -> Path:
     """Where the log of a case lies."""
-    return folder / f"{case.name}.log.json"
+    return folder / f"{case.name}{LOG}"
 
 
 def clock_of(case: Case, folder: Path, task: ansor.Task) -> Path:
     """Where the seconds stand that programs took which were measured with the task's cores."""
-    return folder / f"{case.name}.{task.hardware_params.num_cores}.seconds.json"
+    return folder / f"{case.name}.{task.hardware_params.num_cores}{CLOCK}"
 
 
 def tune(case: Case, folder: Path, trials: int) -> Tuned:

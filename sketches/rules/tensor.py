@@ -21,7 +21,7 @@ Not in TVM, which has no tensor intrinsics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -96,21 +96,12 @@ def best_intrinsic(
     op = state.stages[stage_id].op
     if context.is_gpu or not isinstance(op, ComputeOp) or not can_tile(context, state, stage_id):
         return None
-    extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
-    if any(extent is None for extent in extents.values()):
-        return None
-    matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
-    matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
-    for intrinsic, pairs in matches:
-        for axes in pairs if _has(context.target, intrinsic) else ():
-            block = matrix_block(context.target, state, stage_id, intrinsic, axes)
-            if not slow and block is None and _is_slow(context.target, intrinsic):
-                continue
-            lanes, products = extents[axes.lane], extents[axes.reduce]
-            assert lanes is not None
-            assert products is not None
-            if lanes >= intrinsic.lanes and products % intrinsic.depth == 0:
-                return intrinsic, axes
+    for intrinsic, axes, terms in _with_full_lanes(op, context.target):
+        block = matrix_block(context.target, state, stage_id, intrinsic, axes)
+        if not slow and block is None and _is_slow(context.target, intrinsic):
+            continue
+        if terms % intrinsic.depth == 0:
+            return intrinsic, axes
     return None
 
 
@@ -123,17 +114,26 @@ def unfilled(op: ComputeOp, target: Target) -> tuple[TensorIntrinsic, int] | Non
     tuple or None
         The widest, and how many terms the sum has; None if the stage can have one as it is, or none at all.
     """
-    short: list[tuple[TensorIntrinsic, int]] = []
+    found = [(intrinsic, terms) for intrinsic, _, terms in _with_full_lanes(op, target)]
+    if any(terms % intrinsic.depth == 0 for intrinsic, terms in found):
+        return None
+    return found[0] if found else None
+
+
+def _with_full_lanes(op: ComputeOp, target: Target) -> Iterator[tuple[TensorIntrinsic, Axes, int]]:
+    """The machine's intrinsics that a stage has the form of, widest first, with axes and the sum's terms."""
     extents = {axis.name: int_value(axis.extent) for axis in (*op.axis, *op.reduce_axis)}
-    for intrinsic in tensor_intrinsics():
-        for axes in match(op, intrinsic) if _has(target, intrinsic) else ():
-            lanes, products = extents[axes.lane], extents[axes.reduce]
-            if lanes is None or products is None or lanes < intrinsic.lanes:
-                continue
-            if products % intrinsic.depth == 0:
-                return None
-            short.append((intrinsic, products))
-    return max(short, key=lambda pair: pair[0].bits, default=None)
+    if any(extent is None for extent in extents.values()):
+        return
+    matches = [(one, found) for one in tensor_intrinsics() if (found := match(op, one))]
+    matches.sort(key=lambda pair: (-pair[0].bits, pair[0].flipped is not None))
+    for intrinsic, pairs in matches:
+        for axes in pairs if _has(target, intrinsic) else ():
+            lanes, terms = extents[axes.lane], extents[axes.reduce]
+            assert lanes is not None
+            assert terms is not None
+            if lanes >= intrinsic.lanes:
+                yield intrinsic, axes, terms
 
 
 class MatrixBlock(NamedTuple):
