@@ -40,12 +40,12 @@ from experiments import command
 from experiments.cpu import metaschedule as cpu_metaschedule
 from experiments.cpu.cases import CASES, QUICK, Case, chosen
 from experiments.cpu.kept import FILE, UnusableError, alone, check_place, check_threads, keep, read
-from experiments.cpu.measure import Effort, measure, threads_everywhere
+from experiments.cpu.measure import Effort, measure, packing_costs, threads_everywhere
 from experiments.cpu.peers import PEERS
 from experiments.cpu.results import Result, Spent, add_means, add_rows
 from experiments.cpu.run import Run
 from experiments.cpu.table import chart, details, some
-from experiments.cpu.tuning import CLOCK, LOG, tune
+from experiments.cpu.tuning import CLOCK, LOG, log_of, tune
 from experiments.harness import (
     OUT,
     Bench,
@@ -63,6 +63,9 @@ TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
 KIND: Final = "cpu"
 """Begin of the names of folders of logs."""
+DEAR: Final = 1.2
+"""Times as long from which on a winner for constant weights, which takes them as they come, has a rival that
+is tuned for that."""
 CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu/cases", "cpu/tuning", "cpu/workloads", "search/cases")
@@ -193,8 +196,8 @@ def measured(
     served, seconds, lost = [], None, {}
     try:
         tuned = tune(case, folder, trials)
-        if case.algorithms and case.constant:
-            tune(case.given(), folder, trials)
+        if case.constant and _has_own_log(case, tuned.log, effort.threads):
+            tune(case.as_given(), folder, trials)
         if tuner is not None:
             try:
                 found = other_tuner(case, folder, trials, effort.threads, tuner)
@@ -209,6 +212,12 @@ def measured(
         _error_file(folder, case).write_text("".join(traceback.format_exception(error)))
         bench.add_failure(_failed(case), gist(error))
         return None
+
+
+def _has_own_log(case: Case, log: Path, threads: int) -> bool:
+    """Whether weights that come with each call are tuned for, beside the log for constant ones."""
+    begun = log_of(case.as_given(), log.parent).exists()
+    return case.algorithms or begun or packing_costs(case, log, threads) > DEAR
 
 
 def _failed(case: Case) -> str:

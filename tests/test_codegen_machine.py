@@ -53,7 +53,7 @@ def test_llvm_is_asked_once_for_a_target(monkeypatch: pytest.MonkeyPatch) -> Non
     def asked() -> str:
         raise AssertionError("asked again")
 
-    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", asked)
+    monkeypatch.setattr("ansor.codegen.machine.host_cpu_name", asked)
     assert Machine.for_target("llvm -num-cores=3") is machine
 
 

@@ -565,13 +565,40 @@ def test_a_choice_of_algorithms_for_weights_that_come_with_each_call_has_a_log_o
     monkeypatch.setattr(bench_cpu, "measure", lambda case, *rest: pytest.fail("it is tuned by now"))
     with pytest.raises(pytest.fail.Exception):
         bench_cpu.measured(Bench("", []), case, tmp_path, 2, Effort(1, 1, 1.0, 1, ["numpy"]), None)
-    assert case.given().name == f"{case.name}-given"
-    log = cpu_tuning.log_of(case.given(), tmp_path)
+    assert case.as_given().name == f"{case.name}-given"
+    log = cpu_tuning.log_of(case.as_given(), tmp_path)
     keys = {inp.task.workload_key for inp, _ in ansor.load_records(str(log))}
     assert not any("prepared" in key for key in keys)
     inputs = case.inputs()
     ours = cpu_measure.winner_as_given(case, str(cpu_tuning.log_of(case, tmp_path)), inputs)
     np.testing.assert_allclose(ours.answer, case.entry.expected(inputs, case.args), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("costs", "tuned"), [(1.5, True), (1.1, False)])
+def test_weights_that_come_with_each_call_are_tuned_for_where_packing_them_costs_much(
+    costs: float, tuned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("dense", (4, 8, 16), "further product", constant=True)
+    monkeypatch.setattr(cpu_measure, "CASES", {case.name: case})
+    monkeypatch.setattr(bench_cpu, "packing_costs", lambda *asked: costs)
+    monkeypatch.setattr(bench_cpu, "measure", lambda case, *rest: pytest.fail("it is tuned by now"))
+    with pytest.raises(pytest.fail.Exception):
+        bench_cpu.measured(Bench("", []), case, tmp_path, 2, Effort(1, 1, 1.0, 1, ["numpy"]), None)
+    own = cpu_tuning.log_of(case.as_given(), tmp_path)
+    assert own.name == f"{case.name}-given.log.json"
+    assert own.exists() is tuned
+    tried: list[str] = []
+    monkeypatch.setattr(cpu_measure, "fastest", lambda timers: (tried.extend(timers), tried[0])[1])
+    inputs = case.inputs()
+    ours = cpu_measure.winner_as_given(case, str(cpu_tuning.log_of(case, tmp_path)), inputs)
+    assert tried == [case.as_given().name] * tuned + ["INSERT_TRANSFORM_STAGE", "NO_REWRITE"]
+    np.testing.assert_allclose(ours.answer, case.entry.expected(inputs, case.args), rtol=1e-3, atol=1e-3)
+
+
+def test_what_packing_costs_is_timed_in_a_fresh_process(tmp_path: Path) -> None:
+    case = CASES["dense-16x512x1000"]
+    costs = cpu_measure.packing_costs(case, cpu_tuning.tune(case, tmp_path, 2).log, 1)
+    assert 0.1 < costs < 1000
 
 
 def test_means_have_the_stated_goal_or_what_the_limits_leave_of_it() -> None:
@@ -1045,6 +1072,7 @@ def test_a_case_that_fails_is_a_row_and_ends_nothing(
         raise ValueError("in a fresh process:\nnumpy and ansor do not compute the same\nx: 1.0\n")
 
     monkeypatch.setattr(bench_cpu, "tune", lambda case, folder, trials: Tuned(tmp_path / "log", 1, None))
+    monkeypatch.setattr(bench_cpu, "packing_costs", lambda *asked: 1.0)
     monkeypatch.setattr(bench_cpu, where, fails)
     bench = Bench("", [])
     assert bench_cpu.measured(bench, SMALL, tmp_path, 1, Effort(1, 1, 1.0, 1, ()), None) is None
@@ -1058,6 +1086,7 @@ def test_another_tuner_that_fails_is_a_row_of_its_own(
 ) -> None:
     monkeypatch.setattr(bench_cpu, "tune", lambda case, folder, trials: Tuned(tmp_path / "log", 1, None))
     measured = Measured(times_of(1.0, 0.5, 0.4, ansor=1.0, numpy=2.0), {}, [], {}, False)
+    monkeypatch.setattr(bench_cpu, "packing_costs", lambda *asked: 1.0)
     monkeypatch.setattr(bench_cpu, "measure", lambda *rest: measured)
     bench = Bench("", [])
     python = str(tmp_path / "no python")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 import pytest
 
 from ansor.errors import DefinitionError, TargetError
@@ -16,7 +15,7 @@ from ansor.runtime import multiply_adds
 from ansor.task import hardware, host, isa
 from ansor.task.hardware import HardwareParams
 from ansor.task.host import cgroup_quota, host_cache_line, host_caches
-from ansor.task.isa import fma_ports, vector_bytes
+from ansor.task.isa import fma_ports, host_cpu_name, vector_bytes
 from ansor.task.target import Target
 from ansor.task.task import LayoutRewriteOption, Task
 from measure.records.record import task_from_json, task_to_json
@@ -215,8 +214,24 @@ def test_multiply_adds_per_cycle(target: str, ports: int) -> None:
 
 def test_this_machines_multiply_adds_are_those_of_its_name_or_measured() -> None:
     here, width = HardwareParams.for_target(Target("llvm")), vector_bytes(Target("llvm"))
-    assert here.fma_ports == fma_ports(llvmlite.binding.get_host_cpu_name(), width)
+    assert here.fma_ports == fma_ports(host_cpu_name(), width)
     assert known_ports("llvm") == (here.fma_ports or multiply_adds.measured_fma_ports(width))
+
+
+@pytest.mark.parametrize(
+    ("model", "matrix_unit", "name"),
+    [
+        ("rocketlake", True, "sapphirerapids"),
+        ("graniterapids", True, "graniterapids"),
+        ("rocketlake", False, "rocketlake"),
+    ],
+)
+def test_a_cpu_whose_model_number_is_an_older_ones_is_named_after_its_instructions(
+    model: str, matrix_unit: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: model)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"amx-tile": matrix_unit})
+    assert host_cpu_name.__wrapped__() == name
 
 
 def known_ports(target: str) -> int:
@@ -247,7 +262,7 @@ def test_caches_that_nobody_tells_are_said_to_be_taken(
 @pytest.fixture
 def nameless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine whose CPU LLVM does not know."""
-    monkeypatch.setattr(isa, "_host_cpu_name", lambda: "generic")
+    monkeypatch.setattr(isa, "host_cpu_name", lambda: "generic")
     hardware._known.cache_clear()
     yield
     hardware._known.cache_clear()
@@ -276,7 +291,7 @@ def test_measured_multiply_adds_are_those_of_the_name() -> None:
     """Whatever else runs makes a measurement too low or, of the clock, too high: one of many is right."""
     widest = vector_bytes(Target("llvm"))
     for width in {16, widest // 2, widest} - {8}:
-        named = fma_ports(llvmlite.binding.get_host_cpu_name(), width)
+        named = fma_ports(host_cpu_name(), width)
         if not named:  # the name does not tell
             continue
         found = (round(multiply_adds.multiply_adds_per_cycle(width)) for _ in range(20))

@@ -24,7 +24,7 @@ from ansor.codegen.target_machines import new_target_machine
 from ansor.errors import TargetError
 from ansor.intrinsics.matrix import MATRIX_TILES
 from ansor.ir.registers import RegisterLimits
-from ansor.task.isa import has_matrix_unit
+from ansor.task.isa import has_matrix_unit, host_cpu_name
 
 if TYPE_CHECKING:
     from ansor.intrinsics import TensorIntrinsic
@@ -75,7 +75,7 @@ class Machine:
     @classmethod
     def host(cls) -> Machine:
         """The machine this process runs on."""
-        return cls.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), _host_features())
+        return cls.of(llvm.get_process_triple(), host_cpu_name(), _host_features())
 
     @classmethod
     def for_target(cls, target: Target | str | None = None) -> Machine:
@@ -197,7 +197,7 @@ def _machine_of(target: Target) -> Machine:
         return Machine.of(triple, target.mcpu, extra)
     if triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:
         features = ",".join(part for part in (_host_features(), extra) if part)
-        return Machine.of(triple, llvm.get_host_cpu_name(), features)
+        return Machine.of(triple, host_cpu_name(), features)
     usual = _USUAL_FEATURES.get(triple.split("-")[0], "")
     return Machine.of(triple, "generic", ",".join(part for part in (usual, extra) if part))
 

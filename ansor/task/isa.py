@@ -53,6 +53,7 @@ _BY_MODEL = re.compile(r"skylake-avx512|cascadelake")
 """Of these the ones of which some models start one of 64 bytes, others two; no name tells."""
 
 _MATRIX_UNITS = re.compile(r"sapphirerapids|emeraldrapids|graniterapids|diamondrapids")
+_FIRST_MATRIX_UNIT: Final = "sapphirerapids"
 _SLOW_ON = {"vdpbf16ps": re.compile(r"sapphirerapids|emeraldrapids|graniterapids")}
 """CPUs that start an instruction so seldom that as many products of float32 take less time, by instruction.
 
@@ -115,14 +116,21 @@ def cpu_name(target: Target) -> str:
     """The CPU that a target names, this machine's if it names none; empty if another machine's is unknown."""
     if target.mcpu and target.mcpu != "native":
         return target.mcpu
-    return _host_cpu_name() if is_host(target) else ""
+    return host_cpu_name() if is_host(target) else ""
 
 
 @cache
-def _host_cpu_name() -> str:
+def host_cpu_name() -> str:
+    """The name that LLVM gives this machine's CPU, or that of one which has its instructions.
+
+    LLVM goes by a CPU's model number, which some virtual machines replace by that of an older one.
+    """
     import llvmlite.binding as llvm
 
-    return str(llvm.get_host_cpu_name())
+    name = str(llvm.get_host_cpu_name())
+    if llvm.get_host_cpu_features().get("amx-tile") and not has_matrix_unit(name):
+        return _FIRST_MATRIX_UNIT
+    return name
 
 
 def fma_ports(cpu: str, vector_bytes: int) -> int:

@@ -49,6 +49,8 @@ class Case:
         Whether the weight is known beforehand (see the module).
     algorithms
         Whether the search may choose among algorithms.
+    given
+        Whether it stands for another case beside libraries that get its weight with each call (`as_given`).
     """
 
     workload: str
@@ -56,6 +58,7 @@ class Case:
     group: str
     constant: bool = False
     algorithms: bool = False
+    given: bool = False
 
     @property
     def operation(self) -> str:
@@ -65,8 +68,8 @@ class Case:
     @property
     def name(self) -> str:
         kind = "-constant" if self.constant and self.group == "product" else ""
-        choice = "" if not self.algorithms else "-algorithms" if self.constant else "-algorithms-given"
-        return f"{self.operation}{kind}{choice}"
+        choice = "-algorithms" if self.algorithms else ""
+        return f"{self.operation}{kind}{choice}{'-given' if self.given else ''}"
 
     @property
     def weights_known(self) -> bool:
@@ -113,9 +116,9 @@ class Case:
             alternatives=alternatives_of(**given, constant=self.constant) if self.algorithms else [],
         )
 
-    def given(self) -> Case:
+    def as_given(self) -> Case:
         """The same operation of weights that come with each call, which algorithms transform then."""
-        return replace(self, constant=False)
+        return replace(self, constant=False, given=True)
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs, on lines of their own."""

@@ -307,18 +307,36 @@ def winner_as_given(case: Case, log: str, inputs: Sequence[Array]) -> Ours:
     """
     The winner where weights come with each call: packed then or, if faster, not at all.
 
-    Where there is a choice of algorithms it is that of a log of its own (`Case.given`): those of this one
-    may have been tuned for weights that were transformed beforehand.
+    Where there is a log of its own (`Case.as_given`), it is that one's, if that is faster. A choice of
+    algorithms always has one: those of the other may have been tuned for weights transformed beforehand.
     """
-    if case.algorithms:
-        return winner(case.given(), str(log_of(case.given(), Path(log).parent)), inputs)
-    task = case.task()
+    task, given = case.task(), case.as_given()
     found: dict[str, Ours] = {}
+    if (own := log_of(given, Path(log).parent)).exists():
+        found[given.name] = winner(given, str(own), inputs)
+    if case.algorithms:
+        return found[given.name]
     for option in (LayoutRewriteOption.INSERT_TRANSFORM_STAGE, LayoutRewriteOption.NO_REWRITE):
         algorithm, best = task.best_algorithm(log, layout_rewrite_option=option)
         rewrite = ansor.rewrite_layouts(best.input.replay(algorithm.compute_dag), option)
         found[option.name] = Ours.of(task, rewrite.state, rewrite.tensors, inputs)
     return found[fastest({name: one.loop for name, one in found.items()})]
+
+
+def packing_costs(case: Case, log: Path, threads: int) -> float:
+    """Tell how many times as long the winner takes if weights come with each call, in a fresh process."""
+    with environment(KEPT_MEMORY):
+        return float(fresh_process("experiments.cpu.measure:times_as_long", case.name, str(log), threads))
+
+
+def times_as_long(name: str, log: str, threads: int) -> float:
+    """Time the winner with weights that come with each call beside itself, in this process."""
+    ansor.set_num_threads(threads)
+    case = CASES[name]
+    inputs = case.inputs()
+    sides = {OURS: winner(case, log, inputs), PACKING: winner_as_given(case, log, inputs)}
+    times = take_turns({name: one.loop for name, one in sides.items()}, 5, 5e-3)
+    return median(times[PACKING]) / median(times[OURS])
 
 
 def check(name: str, found: Array, answer: Array, tolerance: float) -> None:
