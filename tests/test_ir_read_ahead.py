@@ -231,6 +231,67 @@ def test_the_loop_around_is_the_nearest_that_moves_the_tile() -> None:
     check_all(Case.of(s.state))
 
 
+# -- the next panel ----------------------------------------------------------------------------------------
+
+
+def packed(rows: int, panels: int, terms: int) -> te.Tensor:
+    """A product with an operand in panels of 64 columns."""
+    a, b = te.placeholder((rows, terms), name="A"), te.placeholder((panels, terms, 64), name="B")
+    return times_panels(a, b)
+
+
+def times_panels(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """The product of rows and of panels of columns."""
+    (rows, terms), (panels, _, width) = (tuple(map(int_value, x.shape)) for x in (a, b))
+    k = te.reduce_axis((0, terms), "k")
+    return te.compute(
+        (rows, panels * width), lambda i, j: te.sum(a[i, k] * b[j // width, k, j % width], axis=k), name="C"
+    )
+
+
+def tiled(c: te.Tensor) -> Schedule:
+    """Tiles of six rows in turn, for each panel."""
+    s = te.create_schedule(c)
+    io, ii = s[c].split(s[c].op.axis[0], factor=6)
+    jo, jm, ji = s[c].split(s[c].op.axis[1], factors=(4, 16))
+    s[c].reorder(jo, io, s[c].op.reduce_axis[0], ii, jm, ji)
+    for loop in (ii, jm):
+        s[c].unroll(loop)
+    s[c].vectorize(ji)
+    s[c].read_ahead()
+    return s
+
+
+def test_all_tiles_of_a_panel_ask_for_a_part_of_the_next_one() -> None:
+    s = tiled(packed(24, 3, 256))
+    assert asked(s, "B") == {("j.0 + 1, 0, i.0*4096 + k*16", 1)}  # 4 x 256 steps for 64 x 256 floats
+    assert asked(s, "A") == {("i.0*6 + 6, k*6", 1)}
+    check_all(Case.of(s.state))
+
+
+def test_more_lines_of_a_panel_than_two_in_a_step_are_not_asked_for() -> None:
+    assert {lines for _, lines in asked(tiled(packed(12, 3, 256)), "B")} == {2}
+    assert not asked(tiled(packed(6, 3, 256)), "B")
+
+
+def test_a_panel_of_fewer_elements_than_there_are_steps_is_not_asked_for() -> None:
+    assert asked(tiled(packed(64 * 6, 3, 256)), "B")
+    assert not asked(tiled(packed(65 * 6, 3, 256)), "B")
+
+
+def test_what_is_packed_before_is_asked_for_and_what_is_packed_for_a_tile_is_not() -> None:
+    a, b = te.placeholder((24, 256), name="A"), te.placeholder((256, 192), name="B")
+    p = te.compute((3, 256, 64), lambda j, k, v: b[k, j * 64 + v], name="P")
+    c = times_panels(a, p)
+    s = tiled(c)
+    assert asked(s, "P") == {("j.0 + 1, 0, i.0*4096 + k*16", 1)}
+    check_all(Case.of(s.state))
+    s = tiled(c)
+    s[p].compute_at(s[c], s[c].leaf_iter_vars[0])
+    assert not asked(s, "P")
+    check_all(Case.of(s.state))
+
+
 # -- where nothing is asked for ----------------------------------------------------------------------------
 
 

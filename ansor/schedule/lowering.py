@@ -37,7 +37,7 @@ from ansor.schedule.inlining import effective_body
 from ansor.schedule.kernels import check_bound, fills_blocks, root_of, virtual_threads
 from ansor.schedule.lookahead import boxes, read_ahead
 from ansor.schedule.points import ZERO, Point, Points
-from ansor.schedule.prefetch_steps import inputs_read
+from ansor.schedule.prefetch_steps import whole_when_read
 from ansor.schedule.stages import (
     Annotation,
     ComputeAt,
@@ -244,12 +244,12 @@ class _Lowering:
         return tuple(p for p, buffer in enumerate(nest.params) if buffer in streamed)
 
     def asked_for(self) -> dict[str, list[Buffer]]:
-        """The inputs that reductions ask for ahead, by the name of the buffer that these store to."""
+        """The arrays that reductions ask for ahead, by the name of the buffer that these store to."""
         stored = {**self.scratch, **self.params.results}
         return {
             stored[stage_id, index].name: [
                 stored[self.state.stage_id(tensor), tensor.value_index]
-                for tensor in inputs_read(self.state, stage_id)
+                for tensor in whole_when_read(self.state, stage_id)
                 if size_bytes(tensor) > stage.read_ahead
             ]
             for stage_id, stage in enumerate(self.state.stages)

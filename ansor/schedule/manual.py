@@ -507,15 +507,15 @@ class StageHandle:
 
     def read_ahead(self, least: int = 0) -> None:
         """
-        Ask memory, while this reduction goes on, for what it will read next of inputs.
+        Ask memory, while this reduction goes on, for what it will read next of inputs and of packed operands.
 
-        That is rows of panels further on, and the tile of the next iteration of the loop around, where
-        accumulators are in registers (`ansor.ir.passes.read_ahead`). Nothing on GPUs.
+        That is rows of panels further on, and the tile or packed panel of the next iteration of the loop
+        around, where accumulators are in registers (`ansor.ir.passes.read_ahead`). Nothing on GPUs.
 
         Parameters
         ----------
         least
-            Of inputs of more bytes than that; smaller ones are in the caches after they were read once. Those
+            Of arrays of more bytes than that; smaller ones are in the caches after they were read once. Those
             of symbolic sizes are not asked for.
         """
         self.schedule.apply(ReadAheadStep(self.stage_id, least))

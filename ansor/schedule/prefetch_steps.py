@@ -65,9 +65,10 @@ class PrefetchStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class ReadAheadStep(Step):
-    """Ask, while a reduction goes on, for what it reads next of inputs of more than `least` bytes.
+    """Ask, while a reduction goes on, for what it reads next of arrays of more than `least` bytes.
 
-    That is done where accumulators are in registers (`ansor.ir.passes.read_ahead`).
+    These are inputs of the graph and what is computed at root before it, such as packed operands. It is done
+    where accumulators are in registers (`ansor.ir.passes.read_ahead`).
     """
 
     code: ClassVar[str] = "RA"
@@ -118,3 +119,10 @@ def inputs_read(state: State, stage_id: int) -> frozenset[Tensor]:
     """The graph's inputs that a computed stage reads, itself or through inlined ones."""
     reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
     return frozenset(read.tensor for read in reads if isinstance(read.tensor.op, PlaceholderOp))
+
+
+def whole_when_read(state: State, stage_id: int) -> frozenset[Tensor]:
+    """What a stage reads that is whole by then: inputs of the graph, and what is computed at root before it."""
+    reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
+    read = frozenset(one.tensor for one in reads)
+    return frozenset(x for x in read if state.stages[state.stage_id(x)].compute_at is ComputeAt.ROOT)

@@ -140,7 +140,7 @@ class Stage:
     output. `auto_unroll_max_step` is -1 where no pragma is set. `streaming`: its stores pass the caches by.
     `prefetch`: what it reads of inputs in the next iteration of a loop is asked for (`PrefetchStep`), the
     outermost one whose iterations read at most so many bytes, for 0 the one that it is computed at.
-    `read_ahead`: a reduction asks in each step for what it reads next of inputs of more bytes than that.
+    `read_ahead`: a reduction asks in each step for what it reads next of arrays of more bytes than that.
     `lead`: how many iterations ahead its shared memory is filled, which is there once more than that.
     `swizzle`: rows of its shared memory are stored in different orders (`ansor.ir.swizzles`).
     `storage_align`: the axis whose stride is padded, the factor and the offset (see `StorageAlignStep`).
