@@ -122,7 +122,7 @@ def inputs_read(state: State, stage_id: int) -> frozenset[Tensor]:
 
 
 def whole_when_read(state: State, stage_id: int) -> frozenset[Tensor]:
-    """What a stage reads that is whole by then: inputs of the graph, and what is computed at root before it."""
+    """What a stage reads that is whole by then: inputs of the graph, and what is computed at root."""
     reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
     read = frozenset(one.tensor for one in reads)
     return frozenset(x for x in read if state.stages[state.stage_id(x)].compute_at is ComputeAt.ROOT)
