@@ -40,7 +40,14 @@ from experiments import command
 from experiments.cpu import metaschedule as cpu_metaschedule
 from experiments.cpu.cases import CASES, QUICK, Case, chosen
 from experiments.cpu.kept import FILE, UnusableError, alone, check_place, check_threads, keep, read
-from experiments.cpu.measure import Effort, measure, packing_costs, threads_everywhere
+from experiments.cpu.measure import (
+    KEPT_MEMORY,
+    Effort,
+    environment,
+    measure,
+    packing_costs,
+    threads_everywhere,
+)
 from experiments.cpu.peers import PEERS
 from experiments.cpu.results import Result, Spent, add_means, add_rows
 from experiments.cpu.run import Run
@@ -195,9 +202,10 @@ def measured(
     """Tune and measure one case; None, and a row that says so, if it has no program or answers differ."""
     served, seconds, lost = [], None, {}
     try:
-        tuned = tune(case, folder, trials)
-        if case.constant and _has_own_log(case, tuned.log, effort.threads):
-            tune(case.as_given(), folder, trials)
+        with environment(KEPT_MEMORY):  # in which what it finds is timed, too
+            tuned = tune(case, folder, trials)
+            if case.constant and _has_own_log(case, tuned.log, effort.threads):
+                tune(case.as_given(), folder, trials)
         if tuner is not None:
             try:
                 found = other_tuner(case, folder, trials, effort.threads, tuner)
