@@ -434,8 +434,11 @@ def test_what_cannot_read_ahead_is_refused() -> None:
     s = te.create_schedule(least)
     with pytest.raises(ScheduleError, match="read_ahead of stage 'Twice': it is no reduction; prefetch asks"):
         s[twice].read_ahead()
+    s[twice].compute_at(s[total], total.op.axis[0])
     with pytest.raises(ScheduleError, match="read_ahead of stage 'Total': it reads no input of the graph"):
         s[total].read_ahead()
+    s[twice].compute_root()
+    s[total].read_ahead()
     s[twice].compute_inline()
     s[total].read_ahead()
     with pytest.raises(ScheduleError, match="'Twice': it is inlined and has no loops"):

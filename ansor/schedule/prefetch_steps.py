@@ -112,7 +112,9 @@ def why_not_read_ahead(state: State, stage_id: int, least: int = 0) -> str:
         return "it is inlined and has no loops"
     if stage.combiner is None:
         return "it is no reduction; prefetch asks for what other stages read"
-    return "" if inputs_read(state, stage_id) else "it reads no input of the graph"
+    if whole_when_read(state, stage_id):
+        return ""
+    return "it reads no input of the graph, and nothing that is computed at root"
 
 
 def inputs_read(state: State, stage_id: int) -> frozenset[Tensor]:

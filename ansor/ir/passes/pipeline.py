@@ -7,7 +7,7 @@
    the reduction, since a register tile is one statement by then. Terms that change nothing, as those of
    padding, are left out, and loops end where all are.
 4. Tiles that read no padding, and nothing at an edge, are computed without asking for each element.
-5. Reductions that are to read ahead ask for what they read next of inputs.
+5. Reductions that are to read ahead ask for what they read next of large arrays.
 6. Iterations of loops that are to be pipelined overlap, statements being as they stay by then.
 
 Vectorising and unrolling come before these, during lowering, as pragmas are set stage by stage.
@@ -39,7 +39,7 @@ def polish(
 ) -> LoopNest:
     """The same program with fewer guards and with its accumulators in registers.
 
-    `ahead` are inputs that reductions ask for before they read them, by the name of what these store to.
+    `ahead` are arrays that reductions ask for before they read them, by the name of what these store to.
     """
     known = nest_bounds(nest)
     body = skip_unchosen(map_expressions(nest.body, lambda expr: simplify(expr, known)), known)
