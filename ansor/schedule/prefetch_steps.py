@@ -119,12 +119,16 @@ def why_not_read_ahead(state: State, stage_id: int, least: int = 0) -> str:
 
 def inputs_read(state: State, stage_id: int) -> frozenset[Tensor]:
     """The graph's inputs that a computed stage reads, itself or through inlined ones."""
-    reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
-    return frozenset(read.tensor for read in reads if isinstance(read.tensor.op, PlaceholderOp))
+    return frozenset(x for x in _read(state, stage_id) if isinstance(x.op, PlaceholderOp))
 
 
 def whole_when_read(state: State, stage_id: int) -> frozenset[Tensor]:
     """What a stage reads that is whole by then: inputs of the graph, and what is computed at root."""
-    reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
-    read = frozenset(one.tensor for one in reads)
+    read = _read(state, stage_id)
     return frozenset(x for x in read if state.stages[state.stage_id(x)].compute_at is ComputeAt.ROOT)
+
+
+def _read(state: State, stage_id: int) -> frozenset[Tensor]:
+    """The tensors that a computed stage reads, itself or through inlined ones."""
+    reads = effective_reads(state.stages[stage_id].compute, inlined_operations(state))
+    return frozenset(read.tensor for read in reads)

@@ -325,8 +325,7 @@ def winner_as_given(case: Case, log: str, inputs: Sequence[Array]) -> Ours:
 
 def packing_costs(case: Case, log: Path, threads: int) -> float:
     """Tell how many times as long the winner takes if weights come with each call, in a fresh process."""
-    with environment(KEPT_MEMORY):
-        return float(fresh_process("experiments.cpu.measure:times_as_long", case.name, str(log), threads))
+    return float(fresh_process("experiments.cpu.measure:times_as_long", case.name, str(log), threads))
 
 
 def times_as_long(name: str, log: str, threads: int) -> float:
