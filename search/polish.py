@@ -2,10 +2,11 @@
 
 A neighbour differs in one step of one decision: a prime factor moved between two levels of a split, one level
 a little longer or shorter, one loop more or less parallel or vector, another unroll limit, the other kind of
-stores; on a GPU twice or half as many threads, or elements copied at once. If a neighbour turns out faster,
-it is the best and its own neighbours come next; when no neighbour is faster (all are measured, or enough of
-the most promising ones) the next best program has its turn. That is coordinate descent, in batches, and every
-step of it follows from the measurements alone, so it survives an interruption.
+stores, one stage computed somewhere else; on a GPU twice or half as many threads, or elements copied at once.
+If a neighbour turns out faster, it is the best and its own neighbours come next; when no neighbour is faster
+(all are measured, or enough of the most promising ones) the next best program has its turn. That is
+coordinate descent, in batches, and every step of it follows from the measurements alone, so it survives an
+interruption.
 
 Source: Droplet search after a short Ansor run (arXiv 2406.20037).
 """
@@ -20,10 +21,12 @@ from search.evolution import Score
 from search.generation import Generation, unseen
 from search.history import History
 from search.known import Known
+from search.mutations.location import carried_over
 from search.mutations.tiles import HANDY_LENGTHS
 from sketches.columns import ColumnKind, Hole
 from sketches.factors import prime_factors
 from sketches.family import Family, Matrix
+from sketches.neighbours import Neighbourhood
 from sketches.population import Population
 from sketches.repair import admitted, clip_tiles, legal_tiles
 from sketches.rule import SketchContext
@@ -37,7 +40,12 @@ PATIENCE: Final = 32
 
 
 def polish(
-    known: Known, history: History, context: SketchContext, score: Score, count: int, measured: Hashes
+    known: Known,
+    history: History,
+    neighbourhood: Neighbourhood,
+    score: Score,
+    count: int,
+    measured: Hashes,
 ) -> list[Generation]:
     """
     Propose unmeasured neighbours of the best programs.
@@ -46,8 +54,8 @@ def polish(
     ----------
     known, history
         The measured programs.
-    context
-        Limits of the space.
+    neighbourhood
+        The space.
     score
         The cost model, which orders the neighbours.
     count
@@ -61,11 +69,12 @@ def polish(
         Scored neighbours of one program after the other, at least `count` in all if there are so many.
     """
     found: list[Generation] = []
-    wanted = count
+    wanted, context = count, neighbourhood.space.context
     for best in known.best(history, BASINS):
         if wanted <= 0:
             break
-        ring = Generation.of([admitted(neighbours(best.population, context), context)])
+        near = (neighbours(best.population, context), *relocated(best.population, neighbourhood))
+        ring = Generation.of([admitted(population, context) for population in near])
         ring = unseen(ring, np.array([best.fine], dtype=np.uint64))
         new = unseen(ring, measured)
         tried = len(ring) - len(new)
@@ -104,6 +113,28 @@ def neighbours(program: Population, context: SketchContext) -> Population:
     values = clip_tiles(family, values[legal_tiles(family, values, context)])
     population = Population(family, values)
     return population.take(population.unique_rows())
+
+
+def relocated(program: Population, neighbourhood: Neighbourhood) -> list[Population]:
+    """
+    List what becomes of a program if one stage is computed somewhere else, and all lengths stay.
+
+    Parameters
+    ----------
+    program
+        One row.
+    neighbourhood
+        The families around it.
+
+    Returns
+    -------
+    list[Population]
+        A row in each of these families, annotations not yet repaired.
+    """
+    own = program.family
+    offers = [neighbourhood.relocated(own, offer) for offer in neighbourhood.relocations(own)]
+    families = dict.fromkeys(family for family in offers if family is not None and family is not own)
+    return [Population(family, carried_over(program.values, own, family)) for family in families]
 
 
 def _tile_steps(hole: Hole, lengths: Matrix, resize: bool) -> list[list[int]]:

@@ -35,10 +35,11 @@ from search.mutations.defaults import CPU_MUTATIONS
 from search.options import patience
 from search.picking import Picker
 from search.plans import plan_key
-from search.polish import polish
+from search.polish import neighbours, polish, relocated
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.family import Family
 from sketches.neighbours import Neighbourhood
+from sketches.repair import repaired
 from sketches.signature import Hashes
 from tests.program_laws import Case, lowered
 from tests.random_choice import Chooser
@@ -519,7 +520,7 @@ def test_polish_descends_to_a_local_optimum(task: SearchTask, neighbourhood: Nei
     before = history.best_seconds
     for _ in range(60):
         picker = Picker(known, history, alike=100)
-        for ring in polish(known, history, context, smooth, 8, known.fine(history)):
+        for ring in polish(known, history, neighbourhood, smooth, 8, known.fine(history)):
             picker.take(ring, ring.ranking(), 8)
         if not picker.states:
             break
@@ -529,11 +530,9 @@ def test_polish_descends_to_a_local_optimum(task: SearchTask, neighbourhood: Nei
     assert history.best_seconds is not None
     assert history.best_seconds < before - 3
     best = known.best(history, 1)[0]
-    from search.polish import neighbours
-    from sketches.repair import repaired
-
-    ring = repaired(neighbours(best.population, context), context)
-    assert smooth([ring]).max() <= smooth([best.population])[0] + 1e-9
+    near = [neighbours(best.population, context), *relocated(best.population, neighbourhood)]
+    ring = [repaired(population, context) for population in near]
+    assert smooth(ring).max() <= smooth([best.population])[0] + 1e-9
 
 
 def test_polish_has_its_share_of_a_round_and_can_be_off(task: SearchTask, tmp_path: Path) -> None:
@@ -589,7 +588,7 @@ def test_failures_are_not_polished(task: SearchTask, neighbourhood: Neighbourhoo
     population = neighbourhood.space.sample(3, rng).populations[0]
     failed = simulated_cost(MeasureInput(task, population.materialize(0)), failing=1.0)
     history = history_of([population.materialize(0)], lambda state: failed)
-    assert polish(known, history, neighbourhood.space.context, smooth, 8, NOTHING) == []
+    assert polish(known, history, neighbourhood, smooth, 8, NOTHING) == []
 
 
 # -- rules, stopping -------------------------------------------------------------------------------------

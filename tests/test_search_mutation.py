@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from ansor import te
 from ansor.schedule.extents import is_one
+from ansor.schedule.identity import program_key
 from ansor.schedule.stages import Annotation
 from ansor.schedule.state import State
+from search import SketchPolicy
 from search.crossover import crossover
 from search.generation import merged
+from search.history import History, Trial
 from search.mutations.columns import AutoUnroll, ParallelWidth, VectorLoops
 from search.mutations.defaults import CPU_MUTATIONS
 from search.mutations.location import ComputeLocation
@@ -25,16 +28,17 @@ from search.mutations.tiles import TileLevels, TileShape, TileSize, move_level
 from search.offspring import Offspring, same_family
 from search.params import REFERENCE_SPACE
 from search.plans import plan_key
-from search.polish import neighbours
+from search.polish import neighbours, polish, relocated
 from sketches import ColumnKind, Population, ProgramSpace
 from sketches.annotate import DERIVE
 from sketches.locate import locate
-from sketches.neighbours import Neighbourhood
+from sketches.neighbours import Neighbourhood, chosen_moves
 from sketches.params import CPU_UNROLL_CANDIDATES
 from sketches.remap import MISSING, Names, shared_names
 from sketches.repair import repaired
 from sketches.signature import fingerprints
 from sketches.tiles import clip_lengths, enumerate_tilings, outer_length, sample_tilings, tile_waste, waste_of
+from tests.costmodel_fakes import answer
 from tests.program_laws import Case, lowered
 from tests.sketches_cases import (
     SMALL,
@@ -491,6 +495,44 @@ def test_neighbours_are_one_step_away() -> None:
     fixed = repaired(ring, neighbourhood.space.context)
     for row in range(len(fixed)):
         check_program(fixed.materialize(row))
+
+
+def test_neighbours_elsewhere_keep_all_that_they_can() -> None:
+    """One stage is computed somewhere else in each; lengths, unrolling and vectors stay as they are."""
+    neighbourhood = SPACES["padding"]
+    moved = 0
+    for population in neighbourhood.space.sample(40, rng()).populations:
+        program = population.take([0])
+        names = dict(zip(shared_names(program.family), program.values[0].tolist(), strict=True))
+        elsewhere = relocated(program, neighbourhood)
+        assert len({one.family for one in elsewhere} - {program.family}) == len(elsewhere)
+        for one in elsewhere:
+            (values,) = one.values.tolist()
+            own = chosen_moves(program.family)
+            theirs = chosen_moves(one.family)
+            assert own != theirs
+            assert one.family.sketch is program.family.sketch
+            kept = zip(shared_names(one.family), values, strict=True)
+            assert all(names[name] == value for name, value in kept if name.kind is ColumnKind.TILE)
+            check_program(repaired(one, neighbourhood.space.context).materialize(0))
+            moved += 1
+    assert moved > 20
+
+
+def test_polish_offers_programs_of_other_families() -> None:
+    """With the lengths of a program among the best; none has been measured."""
+    policy = SketchPolicy(TASKS["padding"])
+    history = History()
+    for state in policy.sample_initial_population():
+        history.add(Trial(program_key(state), state, answer(state)))
+    best = next(
+        row for row in policy.known.best(history, 8) if relocated(row.population, policy.neighbourhood)
+    )
+    measured = policy.known.fine(history)
+    rings = polish(policy.known, history, policy.neighbourhood, policy.score, 10_000, measured)
+    ring = next(ring for ring in rings if best.family in {one.family for one in ring.populations})
+    assert len({one.family for one in ring.populations}) > 1
+    assert not np.isin(ring.prints.fine, measured).any()
 
 
 def test_rows_of_one_family_are_put_together() -> None:
