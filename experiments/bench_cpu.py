@@ -70,7 +70,7 @@ TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
 KIND: Final = "cpu"
 """Begin of the names of folders of logs."""
-DEAR: Final = 1.2
+DEAR: Final = 1.05
 """Times as long from which on a winner for constant weights, which takes them as they come, has a rival that
 is tuned for that."""
 CHART: Final = "speed.svg"
