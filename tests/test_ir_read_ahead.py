@@ -269,6 +269,32 @@ def test_all_tiles_of_a_panel_ask_for_a_part_of_the_next_one() -> None:
     check_all(Case.of(s.state))
 
 
+def test_tiles_of_loops_that_were_fused_ask_for_a_part_each_too() -> None:
+    """Four tiles of an operand's rows to each panel, whose number is that of the iteration modulo four."""
+    s = tiled(packed(24, 3, 256))
+    c = s.state.dag.tensors[-1]
+    outer, inner, *_ = s[c].leaf_iter_vars
+    s[c].parallel(s[c].fuse(outer, inner))
+    (one,) = asked(s, "B")
+    assert one == ("j.0@i.0@//4 + 1, 0, j.0@i.0@%4*4096 + k*16", 1)
+    check_all(Case.of(s.state))
+
+
+def test_rows_that_lie_apart_are_no_panel_however_long_the_pieces_of_them_are() -> None:
+    """Pieces of 1536 bytes of rows of 2048, and rows of a panel with room between them."""
+    s = product(36, 512, 512, (6, 3, 128))
+    c = s.state.dag.tensors[-1]
+    rows_of_tiles, columns, *_ = s[c].leaf_iter_vars
+    s[c].reorder(columns, rows_of_tiles)
+    assert all(place.startswith("k + ") for place, _ in asked(s, "B"))
+    a, b = te.placeholder((24, 256), name="A"), te.placeholder((256, 192), name="B")
+    p = te.compute((3, 256, 64), lambda j, k, v: b[k, j * 64 + v], name="P")
+    s = tiled(times_panels(a, p))
+    s[p].storage_align(s[p].op.axis[1], 128, 16)
+    assert all(place.startswith("j.0, k + ") for place, _ in asked(s, "P"))
+    check_all(Case.of(s.state))
+
+
 def test_more_lines_of_a_panel_than_two_in_a_step_are_not_asked_for() -> None:
     assert {lines for _, lines in asked(tiled(packed(12, 3, 256)), "B")} == {2}
     assert not asked(tiled(packed(6, 3, 256)), "B")

@@ -507,10 +507,11 @@ class StageHandle:
 
     def read_ahead(self, least: int = 0) -> None:
         """
-        Ask memory, while this reduction goes on, for what it will read next of inputs and of packed operands.
+        Ask memory, while this reduction goes on, for what it will read next.
 
-        That is rows of panels further on, and the tile or packed panel of the next iteration of the loop
-        around, where accumulators are in registers (`ansor.ir.passes.read_ahead`). Nothing on GPUs.
+        That is, of inputs and of what is computed at root, rows of panels further on, and the tile or packed
+        panel of the next iteration of the loop around, where accumulators are in registers
+        (`ansor.ir.passes.read_ahead`). Nothing on GPUs.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The steps that ask memory for inputs before they are read.
+"""The steps that ask memory for arrays before they are read.
 
 A row that is passed over several times, as softmax passes over its maximum, its exponentials and their sum,
 comes from memory in the first pass; the processor waits there, and memory waits while it computes the rest.
@@ -85,7 +85,7 @@ class ReadAheadStep(Step):
 
 
 AskingStep = PrefetchStep | ReadAheadStep
-"""What lets a stage ask memory for inputs ahead."""
+"""What lets a stage ask memory for what it reads ahead."""
 
 
 def why_not_prefetch(state: State, stage_id: int, room: int = 0) -> str:
@@ -107,7 +107,7 @@ def why_not_read_ahead(state: State, stage_id: int, least: int = 0) -> str:
     """Say why a computed stage cannot ask for its inputs on the way; empty if it can."""
     stage = state.stages[stage_id]
     if not is_integer(least) or least < 0:
-        return f"the least size of an input is a number of bytes, found {least!r}"
+        return f"the least size of an array is a number of bytes, found {least!r}"
     if stage.compute_at is ComputeAt.INLINED:
         return "it is inlined and has no loops"
     if stage.combiner is None:

@@ -191,21 +191,25 @@ class _Place:
     def next_tile(self, load: Load, start: Sequence[Expr]) -> Stmt | None:
         """A part of what is read in the next iteration of the nearest loop around that moves it from `start`.
 
-        Of vectors that is a panel, of which all tiles before that iteration ask for a part. None where it is
-        no box of a width that is known, of short runs, or more lines than there may be in the iterations so
-        far, those of loops further inside not counted; and of panels with fewer elements than iterations:
-        most ask for nothing new, and waiting for it is a small part of what is computed with it.
+        Of vectors that is a panel, all of one piece of memory, of which all tiles before that iteration ask
+        for a part. None where it is no box of a width that is known, of short runs, or more lines than there
+        may be in the iterations so far, those of loops further inside not counted; and of panels with fewer
+        elements than iterations: most ask for nothing new, and waiting for it is a small part of what is
+        computed with it. Parts are whole lines, so the last ones may lie beyond the panel.
         """
         own = _used(load.indices, (*self.steps, *self.inside))
         outside = _used(start, self.around)
-        if not outside or any(loop.kind is LoopKind.VECTORIZED for loop in outside):
+        if not outside or any(loop.kind is LoopKind.VECTORIZED for loop in outside) or load.buffer.strides:
             return None
         by, steps = outside[-1].var, self.steps
+        alike = min(_iterations_alike(index, by) for index in start if by in free_vars(index))
+        ahead = by + alike
+        number: Expr = const(0)
         vectors = any(loop.kind is LoopKind.VECTORIZED for loop in own)
-        if vectors:  # A panel is used by all tiles in between.
+        if vectors:  # A panel is used by all tiles in between, those of loops that were fused included.
             steps = (*self.around[self.around.index(outside[-1]) + 1 :], *steps)
-        count = prod(int_value(loop.extent) or 0 for loop in steps)
-        ahead = by + min(_iterations_alike(index, by) for index in start if by in free_vars(index))
+            number = by % alike
+        count = prod(int_value(loop.extent) or 0 for loop in steps) * (alike if vectors else 1)
         starts: list[Expr] = []
         widths: list[int] = []
         for index, first, shape in zip(load.indices, start, load.buffer.shape, strict=True):
@@ -218,14 +222,16 @@ class _Place:
             widths.append(min(high - low + 1, extent))
         run, whole = _contiguous(load.buffer, widths)
         size = dtype_info(load.buffer.dtype).bytes
-        if not count or run * size < LEAST_RUN or (vectors and prod(widths) < count):
+        if not count or run * size < LEAST_RUN:
+            return None
+        if vectors and not count <= prod(widths) == run:
             return None
         line = max(1, LINE // size)
         elements = -(-prod(widths) // count)
         lines = -(-elements // line)
         if lines > (MOST_IN_STEP if self.is_innermost else MOST_LINES):
             return None
-        part, position = Var("part"), _position(steps, elements if lines == 1 else lines * line)
+        part, position = Var("part"), _position(number, steps, elements if lines == 1 else lines * line)
         if lines > 1:
             position += part * line
         digits = _digits(position, [*widths[:whole], run])
@@ -240,9 +246,8 @@ class _Place:
         return For(part, lines, LoopKind.UNROLLED, ask) if lines > 1 else ask
 
 
-def _position(loops: Sequence[For], elements: int) -> Expr:
-    """The number of the iteration, among all of some loops, times some elements."""
-    number: Expr = const(0)
+def _position(number: Expr, loops: Sequence[For], elements: int) -> Expr:
+    """The number of the iteration, among all of some loops inside of iteration `number`, times elements."""
     for loop in loops:
         number = number * (int_value(loop.extent) or 1) + loop.var
     return number * elements
