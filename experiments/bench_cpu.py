@@ -14,7 +14,7 @@ run (`experiments.cpu.kept`), and the bar chart `speed.svg` of all of them (extr
 with `--ops` can make a table of everything; `--table` measures nothing and shows what there is. The rows of
 `--json` are of what this run shows, and the row `share` of an operation has the same figures.
 
-`--metaschedule` adds TVM's MetaSchedule with as many trials as are asked for, in an environment of its own,
+`--metaschedule` adds TVM's MetaSchedule with as many trials as ours has, in an environment of its own,
 whose Python is named by `--tvm-python` or the variable ANSOR_TVM_PYTHON; an error says what to install there.
 
 Command: `python -m experiments.bench_cpu [--quick] [--ops A,B] [--trials N] [--json PATH] [--log-dir DIR]
@@ -41,7 +41,6 @@ from experiments.cpu import metaschedule as cpu_metaschedule
 from experiments.cpu.cases import CASES, QUICK, Case, chosen
 from experiments.cpu.kept import FILE, UnusableError, alone, check_place, check_threads, keep, read
 from experiments.cpu.measure import (
-    KEPT_MEMORY,
     Effort,
     environment,
     measure,
@@ -52,7 +51,7 @@ from experiments.cpu.peers import PEERS
 from experiments.cpu.results import Result, Spent, add_means, add_rows
 from experiments.cpu.run import Run
 from experiments.cpu.table import chart, details, some
-from experiments.cpu.tuning import CLOCK, LOG, log_of, tune
+from experiments.cpu.tuning import CLOCK, DEAR, KEPT_MEMORY, LOG, log_of, tune
 from experiments.harness import (
     OUT,
     Bench,
@@ -70,9 +69,6 @@ TRIALS: Final = 200
 QUICK_TRIALS: Final = 8
 KIND: Final = "cpu"
 """Begin of the names of folders of logs."""
-DEAR: Final = 1.05
-"""Times as long from which on a winner for constant weights, which takes them as they come, has a rival that
-is tuned for that."""
 CHART: Final = "speed.svg"
 NOT_QUICK: Final = ("torch.compile",)
 MODULES: Final = ("cpu/cases", "cpu/tuning", "cpu/workloads", "search/cases")
@@ -202,17 +198,18 @@ def measured(
     """Tune and measure one case; None, and a row that says so, if it has no program or answers differ."""
     served, seconds, lost = [], None, {}
     try:
-        with environment(KEPT_MEMORY):  # in which what it finds is timed, too
+        with environment(KEPT_MEMORY):  # in which what they find is timed, too
             tuned = tune(case, folder, trials)
             if case.constant and _has_own_log(case, tuned.log, effort.threads):
-                tune(case.as_given(), folder, trials)
-        if tuner is not None:
-            try:
-                found = other_tuner(case, folder, trials, effort.threads, tuner)
-            except Exception as error:  # whatever becomes of the other one, ours is measured
-                lost = {cpu_metaschedule.NAME: gist(error)}
-            else:
-                served, seconds = found["command"], found["seconds"]
+                tuned = tuned.with_given(tune(case.as_given(), folder, trials))
+                trials *= 2
+            if tuner is not None:
+                try:
+                    found = other_tuner(case, folder, trials, effort.threads, tuner)
+                except Exception as error:  # whatever becomes of the other one, ours is measured
+                    lost = {cpu_metaschedule.NAME: gist(error)}
+                else:
+                    served, seconds = found["command"], found["seconds"]
         ours = measure(case, tuned.log, effort, served)
         other = None if seconds is None else Spent(trials, seconds)
         return Result.of(case, tuned, replace(ours, skipped={**ours.skipped, **lost}), other)
@@ -274,7 +271,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--trials",
         type=positive_number,
         metavar="N",
-        help=f"trials of each; default {TRIALS}, with --quick {QUICK_TRIALS}",
+        help=f"trials of each, and as many again where weights that come with each call are tuned for; "
+        f"default {TRIALS}, with --quick {QUICK_TRIALS}",
     )
     parser.add_argument(
         "--log-dir",

@@ -574,7 +574,7 @@ def test_a_choice_of_algorithms_for_weights_that_come_with_each_call_has_a_log_o
     np.testing.assert_allclose(ours.answer, case.entry.expected(inputs, case.args), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("costs", "tuned"), [(1.5, True), (1.1, False)])
+@pytest.mark.parametrize(("costs", "tuned"), [(1.5, True), (1.02, False)])
 def test_weights_that_come_with_each_call_are_tuned_for_where_packing_them_costs_much(
     costs: float, tuned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -595,10 +595,53 @@ def test_weights_that_come_with_each_call_are_tuned_for_where_packing_them_costs
     np.testing.assert_allclose(ours.answer, case.entry.expected(inputs, case.args), rtol=1e-3, atol=1e-3)
 
 
-def test_what_packing_costs_is_timed_in_a_fresh_process(tmp_path: Path) -> None:
+def test_weights_that_come_with_each_call_are_tuned_for_where_that_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the memory in which winners are timed; the other tuner, too, gets the trials of both."""
+    case = Case("dense", (4, 8, 16), "further product", constant=True)
+    begun = cpu_tuning.log_of(case.as_given(), tmp_path)
+    begun.touch()
+    trials: list[tuple[str, int]] = []
+
+    def in_memory(who: str, count: int) -> None:
+        assert cpu_tuning.KEPT_MEMORY.items() <= os.environ.items()
+        trials.append((who, count))
+
+    def tune(one: Case, folder: Path, count: int) -> cpu_tuning.Tuned:
+        in_memory(one.name, count)
+        return cpu_tuning.Tuned(cpu_tuning.log_of(one, folder), count, 2.0)
+
+    def other(one: Case, folder: Path, count: int, *rest: Any) -> dict[str, Any]:
+        in_memory("the other", count)
+        return {"command": ["serve"], "seconds": 16.0}
+
+    found: list[Any] = []
+    monkeypatch.setattr(bench_cpu, "packing_costs", lambda *asked: 1.0)
+    monkeypatch.setattr(bench_cpu, "tune", tune)
+    monkeypatch.setattr(bench_cpu, "other_tuner", other)
+    monkeypatch.setattr(bench_cpu, "measure", lambda *asked: result(case, ansor=1.0, torch=1.0).measured)
+    monkeypatch.setattr(bench_cpu.Result, "of", lambda *parts: found.append(parts))
+    bench_cpu.measured(Bench("", []), case, tmp_path, 3, Effort(1, 1, 1.0, 1, ["numpy"]), "python3")
+    assert trials == [(case.name, 3), (case.as_given().name, 3), ("the other", 6)]
+    ((_, tuned, _, spent),) = found
+    assert (tuned.log, tuned.trials, tuned.seconds) == (cpu_tuning.log_of(case, tmp_path), 6, 4.0)
+    assert spent == cpu_results.Spent(6, 16.0)
+
+
+def test_a_product_whose_operand_comes_with_each_call_is_the_one_without_a_constant() -> None:
+    assert CASES["matmul-512x512x512-constant"].as_given() == CASES["matmul-512x512x512"]
+
+
+def test_what_packing_costs_is_timed_in_a_fresh_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = CASES["dense-16x512x1000"]
-    costs = cpu_measure.packing_costs(case, cpu_tuning.tune(case, tmp_path, 2).log, 1)
-    assert 0.1 < costs < 1000
+    log = cpu_tuning.tune(case, tmp_path, 2).log
+    assert cpu_measure.packing_costs(case, log, 1) > 0
+    times = {cpu_measure.OURS: [2.0, 2.0], cpu_measure.PACKING: [3.0, 3.0]}
+    monkeypatch.setattr(cpu_measure, "take_turns", lambda sides, *rest: {name: times[name] for name in sides})
+    assert cpu_measure.times_as_long(case.name, str(log), 1) == 1.5
 
 
 def test_means_have_the_stated_goal_or_what_the_limits_leave_of_it() -> None:

@@ -117,8 +117,11 @@ class Case:
         )
 
     def as_given(self) -> Case:
-        """The same operation of weights that come with each call, which algorithms transform then."""
-        return replace(self, constant=False, given=True)
+        """The same operation of weights that come with each call, where algorithms transform them.
+
+        Of a product with a constant operand that is the one without.
+        """
+        return replace(self, constant=False, given=self.group != "product")
 
     def inputs(self, seed: int = 0) -> list[Array]:
         """Random inputs, on lines of their own."""

@@ -28,7 +28,7 @@ from experiments.cpu.limits import limit_timers
 from experiments.cpu.metaschedule import NAME as METASCHEDULE
 from experiments.cpu.metaschedule import Server
 from experiments.cpu.peers import FAILED, PEERS, UnavailableError
-from experiments.cpu.tuning import log_of
+from experiments.cpu.tuning import KEPT_MEMORY, log_of
 from experiments.harness import DISAGREE, fresh_process, gist
 from experiments.search.clock import QUIET, quiet_share
 from experiments.turns import QuietTurns, Timer, fastest, quiet_turns, rest, take_turns, timer_of
@@ -55,14 +55,6 @@ SETTLE: Final = 0.05
 """Seconds for which nothing may run before it is measured how quiet the machine is."""
 PAUSE: Final = 0.015
 """Seconds for which this process does nothing before each timing: threads that still spin make it longer."""
-
-KEPT_MEMORY: Final = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
-"""Variables under which glibc keeps what it was given back, and it and PyTorch ask for large pages."""
 
 
 def threads_everywhere(threads: int) -> dict[str, str]:

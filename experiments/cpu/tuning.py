@@ -15,6 +15,19 @@ from experiments.search.runs import trials_in, whole
 LOG: Final = ".log.json"
 CLOCK: Final = ".seconds.json"
 """Ends of the names of what tuning leaves of a case."""
+KEPT_MEMORY: Final = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
+"""Variables under which glibc keeps what it was given back, and it and PyTorch ask for large pages.
+
+All tuners measure in such memory, as everyone is measured afterwards.
+"""
+DEAR: Final = 1.05
+"""Times as long from which on a winner for constant weights, which takes them as they come, has a rival that
+is tuned for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,12 @@ class Tuned:
     log: Path
     trials: int
     seconds: float | None
+
+    def with_given(self, given: Tuned) -> Tuned:
+        """The same log with the trials and seconds of tuning for weights that come with each call, too."""
+        both = None not in (self.seconds, given.seconds)
+        seconds = (self.seconds or 0.0) + (given.seconds or 0.0) if both else None
+        return Tuned(self.log, self.trials + given.trials, seconds)
 
 
 def log_of(case: Case, folder: Path) -> Path:
