@@ -191,11 +191,11 @@ class _Place:
     def next_tile(self, load: Load, start: Sequence[Expr]) -> Stmt | None:
         """A part of what is read in the next iteration of the nearest loop around that moves it from `start`.
 
-        Of vectors that is a panel, all of one piece of memory, of which all tiles before that iteration ask
-        for a part. None where it is no box of a width that is known, of short runs, or more lines than there
-        may be in the iterations so far, those of loops further inside not counted; and of panels with fewer
-        elements than iterations: most ask for nothing new, and waiting for it is a small part of what is
-        computed with it. Parts are whole lines, so the last ones may lie beyond the panel.
+        Of vectors that is a panel, in which what steps read follows each other, of which all tiles before
+        that iteration ask for a part. None where it is no box of a width that is known, of short runs, or
+        more lines than there may be in the iterations so far, those of loops further inside not counted; and
+        of panels with fewer elements than iterations: most ask for nothing new, and waiting for it is a small
+        part of what is computed with it. Parts are whole lines, so the last ones may lie beyond the panel.
         """
         own = _used(load.indices, (*self.steps, *self.inside))
         outside = _used(start, self.around)
@@ -224,7 +224,8 @@ class _Place:
         size = dtype_info(load.buffer.dtype).bytes
         if not count or run * size < LEAST_RUN:
             return None
-        if vectors and not count <= prod(widths) == run:
+        step = prod(int_value(loop.extent) or 0 for loop in own if loop.kind is not LoopKind.SERIAL)
+        if vectors and (run <= step or prod(widths) < count):
             return None
         line = max(1, LINE // size)
         elements = -(-prod(widths) // count)
