@@ -40,13 +40,7 @@ from experiments import command
 from experiments.cpu import metaschedule as cpu_metaschedule
 from experiments.cpu.cases import CASES, QUICK, Case, chosen
 from experiments.cpu.kept import FILE, UnusableError, alone, check_place, check_threads, keep, read
-from experiments.cpu.measure import (
-    Effort,
-    environment,
-    measure,
-    packing_costs,
-    threads_everywhere,
-)
+from experiments.cpu.measure import Effort, environment, measure, packing_costs, threads_everywhere
 from experiments.cpu.peers import PEERS
 from experiments.cpu.results import Result, Spent, add_means, add_rows
 from experiments.cpu.run import Run
@@ -271,7 +265,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--trials",
         type=positive_number,
         metavar="N",
-        help=f"trials of each, and as many again where weights that come with each call are tuned for; "
+        help="trials of each, and as many again where weights that come with each call are tuned for; "
         f"default {TRIALS}, with --quick {QUICK_TRIALS}",
     )
     parser.add_argument(

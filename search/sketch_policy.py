@@ -278,8 +278,8 @@ class SketchPolicy(SearchPolicy):
         if next_to_best > 0:
             by_model -= next_to_best
             picker.take(outcome.best, outcome.best.ranking(), by_model)
-            near = polish(self.known, history, self.neighbourhood, self.score, next_to_best, measured)
-            for ring in near:
+            known, near = self.known, self.neighbourhood
+            for ring in polish(known, history, near, self.score, next_to_best, measured):
                 picker.take(ring, ring.ranking(), wanted - at_random)
         per_tile = self._per_tile(wanted, history)
         picker.take(outcome.best, outcome.best.ranking(), wanted - at_random, per_tile)

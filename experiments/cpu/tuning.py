@@ -51,9 +51,10 @@ class Tuned:
 
     def with_given(self, given: Tuned) -> Tuned:
         """The same log with the trials and seconds of tuning for weights that come with each call, too."""
-        both = None not in (self.seconds, given.seconds)
-        seconds = (self.seconds or 0.0) + (given.seconds or 0.0) if both else None
-        return Tuned(self.log, self.trials + given.trials, seconds)
+        trials = self.trials + given.trials
+        if self.seconds is None or given.seconds is None:
+            return Tuned(self.log, trials, None)
+        return Tuned(self.log, trials, self.seconds + given.seconds)
 
 
 def log_of(case: Case, folder: Path) -> Path:

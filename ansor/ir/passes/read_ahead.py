@@ -203,13 +203,13 @@ class _Place:
             return None
         by, steps = outside[-1].var, self.steps
         alike = min(_iterations_alike(index, by) for index in start if by in free_vars(index))
-        ahead = by + alike
+        ahead, count = by + alike, 1
         number: Expr = const(0)
         vectors = any(loop.kind is LoopKind.VECTORIZED for loop in own)
         if vectors:  # A panel is used by all tiles in between, those of loops that were fused included.
             steps = (*self.around[self.around.index(outside[-1]) + 1 :], *steps)
-            number = by % alike
-        count = prod(int_value(loop.extent) or 0 for loop in steps) * (alike if vectors else 1)
+            number, count = by % alike, alike
+        count *= prod(int_value(loop.extent) or 0 for loop in steps)
         starts: list[Expr] = []
         widths: list[int] = []
         for index, first, shape in zip(load.indices, start, load.buffer.shape, strict=True):
